@@ -1,5 +1,5 @@
-"""Claim: what it costs to decide with a price list N months old, on three and a half years of Google Cloud's
-real prices.
+"""Measure the extra cost of decisions with a price list that is N months old, on three and a half years of
+Google Cloud's real prices.
 
 python bench/catalogue_age.py [--out curve.svg] [--seed 0]
 
@@ -9,7 +9,7 @@ day.
 
 extra cost   paid over the lowest price of that day among the offers in both lists, minus 1. New offers do not
              count, because the recording learned of spot prices and of machines at dates of its own.
-error        |paid over the old list's price, minus 1|: how far off a budget made with the old list is
+error        |paid over the old list's price, minus 1|: the error of a budget that uses the old list
 
 Both are means over days x models (x regions), with the 95% interval from resampling whole days 2,000 times,
 and the P95.

@@ -43,7 +43,7 @@ SETTINGS = TrainSettings(
     max_epochs=100, hidden=(32,), bins=4, batch_rows=64, patience=999, learning_rate=0.01, dropout=0.0
 )
 ROWS, STEP_S, STEPS, PRICE = 12_000, 0.1, 1000, Decimal(1)
-NOTHING = AdaptationLimits(length=False, min_validation_share=1, max_batch_factor=1, pool=False)
+ZERO_USD = AdaptationLimits(length=False, min_validation_share=1, max_batch_factor=1, pool=False)
 # Share of the planned time after which the disturbance begins.
 DISTURBED_AT = 0.3
 
@@ -166,7 +166,7 @@ def main() -> None:
             with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
                 (adapted, adapted_share), (stopped, stopped_share) = (
                     train(disturb, bounds, seed, Path(folder))
-                    for bounds, folder in ((AdaptationLimits(), one), (NOTHING, other))
+                    for bounds, folder in ((AdaptationLimits(), one), (ZERO_USD, other))
                 )
             spent += [adapted_share, stopped_share]
             changes.append(len(adapted.state.changes))

@@ -194,7 +194,7 @@ def main() -> None:
 
 
 def is_in(module: str, part: str) -> bool:
-    """Say if a module is this one, or lies below this package."""
+    """Return True if a module is this one, or is inside this package."""
     return module == part or module.startswith(f"{part}.")
 
 

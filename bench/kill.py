@@ -115,7 +115,7 @@ def contiguous(store: Path, run_id: str) -> bool:
 
 @dataclass(frozen=True)
 class KillTrial:
-    """What was found after one kill."""
+    """The findings after one kill: settled money, charge error and lost samples."""
 
     killed: bool
     held_after: bool

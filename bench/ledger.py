@@ -120,8 +120,8 @@ def contention(server: S3Server, folder: Path, processes: int, entries: int, sto
 
 
 def grow(ledger: Ledger, account: str, length: int) -> None:
-    """Append to an account until it has `length` entries; half of them settle reservations, as in a month of
-    runs.
+    """Append to an account until it has `length` entries; half of them settle reservations, as in a
+    real month.
     """
     ledger.open(account, PLENTY)
     for number in range(1, length // 2):

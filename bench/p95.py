@@ -135,8 +135,9 @@ FLOP_AND_BYTES = {
 
 
 def adaptdl() -> History:
-    """Seconds of a step at any local batch, on 1 to 16 T4 of 1 to 4 machines, beside the prior's with its
-    synchronisation.
+    """Return the history of seconds per step at any local batch, on 1 to 16 T4 GPUs of 1 to 4 machines.
+
+    The prior predicts each step with its synchronisation.
     """
     pools: dict[str, Pool] = {}
     groups: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)

@@ -86,7 +86,7 @@ def without_code(text: str) -> str:
 
 
 def string_of(node: ast.Constant | ast.JoinedStr) -> str:
-    """Return the text of a literal; each value that is put into an f-string stands as a word."""
+    """Return the text of a literal; each value inside an f-string counts as one word."""
     if isinstance(node, ast.Constant):
         return node.value if isinstance(node.value, str) else ""
     parts = (string_of(part) if isinstance(part, ast.Constant) else "VALUE" for part in node.values)

@@ -2,10 +2,10 @@
 changes, preemptions, process deaths and races.
 
 Each mix runs pipelines through the real router, ledger, admission, supervisors and exit steps, in one
-month's account whose cap is reached. Then every hash, sequence and balance of the ledger is recomputed. An
-oracle that knows all actual durations counts the pipelines that would fit their budgets. A run's budget is
-log-normal around `--budget-factor` times the router's estimate. `unspent` is the share of the run budgets
-that was never spent. A second table shows the share of admitted pipelines by budget factor.
+month's account whose cap is reached. Then the bench recomputes every hash, sequence and balance of the
+ledger. An oracle that knows all actual durations counts the pipelines that would fit their budgets. A run's
+budget is log-normal around `--budget-factor` times the router's estimate. `unspent` is the share of the run
+budgets that was never spent. A second table shows the share of admitted pipelines by budget factor.
 
 python bench/simulated_money.py [--pipelines 10000] [--mix NAME] [--seeds 1] [--budget-factor 4] [--table 300]
 """

@@ -1,4 +1,4 @@
-"""A clock that goes as it is told to."""
+"""A clock that only a test advances."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
 class StillClock:
-    """Stands still until something is said to take time."""
+    """A clock that advances only when `sleep` is called or a test sets `at_s`."""
 
     def __init__(self, began: datetime = NOON) -> None:
         self.began, self.at_s = began, 0.0

@@ -1,4 +1,4 @@
-"""The real command in a process of its own, and real rows, for whichever test wants them."""
+"""Run the real command in a separate process, and return real rows of flights."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def flights_lines(count: int) -> list[bytes]:
 
 @dataclass(frozen=True)
 class Finished:
-    """A whole run of the slice, and where everything is."""
+    """A completed run of the flights slice, with the paths of its recipe, world, store and output."""
 
     ran: Ran
     store: Path
@@ -69,7 +69,7 @@ class Finished:
         return shoestring(*arguments, "--world", self.world, "--store", store or self.store)
 
     def warm_store(self, folder: Path) -> Path:
-        """Copy what the first two stages left in the store, so that a run of the slice trains at once."""
+        """Copy the cached results of the first two stages, so that a run begins with training."""
         for name in ("blobs", "cache", "datasets", "learned/probes", "learned/fingerprints"):
             shutil.copytree(self.store / name, folder / name)
         return folder

@@ -1,4 +1,4 @@
-"""Real data, a world of this machine, and one whole run, for every test that needs them."""
+"""Fixtures for all tests: real data, a world of this machine, and one completed run."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def flights_slice(build_once: BuildOnce) -> Path:
 
 @pytest.fixture(scope="session")
 def laptop(build_once: BuildOnce) -> Path:
-    """A world file of this machine; its store is only a default, tests name their own."""
+    """A world file of this machine; its store is only a default: each test names its own store."""
 
     def fill(folder: Path) -> None:
         ran = shoestring("world", "init", "--out", folder / "world.yaml", "--store", folder / "store")

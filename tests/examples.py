@@ -1,7 +1,7 @@
-"""The number of examples that a property is tried on: set by a profile, with a factor for each test.
+"""The number of hypothesis examples of a property test: a profile sets it, with a factor for each test.
 
-dev (`make test`) tries a quarter of ci (`make test-all`), nightly ten times as many.
-`pytest --hypothesis-profile nightly` chooses one.
+dev (`make test`) runs a quarter of the examples of ci (`make test-all`); nightly runs ten times as many as
+ci. `pytest --hypothesis-profile nightly` chooses one.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Laws that hold for any price book. A test class inherits `BookLaws` and gives its prices, also a list of
-its own.
-"""
+"""Laws that hold for any price book. A test class inherits `BookLaws` and returns its own price list."""
 
 from __future__ import annotations
 

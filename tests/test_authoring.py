@@ -1,4 +1,4 @@
-"""What the authoring page says to type is typed, and what it says to write is written, in its order."""
+"""Follow the authoring page: write its files and run its commands, in its order."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 import yaml
-from authored import PAGE, followed
+from authoring_page import PAGE, followed
 
 
 @pytest.mark.slow
-def test_the_page_from_new_to_a_pipeline_that_routes_its_stage(tmp_path: Path) -> None:
+def test_the_authoring_page_leads_from_shoestring_new_to_a_pipeline_that_routes_the_stage(
+    tmp_path: Path,
+) -> None:
     package = followed(tmp_path)
     drawn = re.search(r"^dedupe-rows/\n((?:  .*\n)+)", PAGE, re.M)
     assert drawn

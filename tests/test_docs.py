@@ -1,4 +1,4 @@
-"""README and docs are true: commands and options exist, shell blocks run, links and code paths resolve."""
+"""README and docs match the code: commands and options exist, shell blocks run, links and paths resolve."""
 
 from __future__ import annotations
 
@@ -150,8 +150,8 @@ def test_modules_that_the_pages_name_exist() -> None:
 
 
 @pytest.mark.slow
-def test_the_blocks_of_the_pages_run_here(tmp_path: Path) -> None:
-    """Those of the authoring page run in test_authoring.py."""
+def test_the_blocks_of_the_pages_run_on_this_machine(tmp_path: Path) -> None:
+    """The blocks of the authoring page run in test_authoring.py."""
     found = [each for each in tagged("here") if each.page.name != "authoring.md"]
     assert found
     for each in found:

@@ -117,7 +117,7 @@ def test_nothing_is_patched() -> None:
     check_none([str(path) for path in CODE if words.search(path.read_text())])
 
 
-def test_deciding_and_controlling_ask_nobody_for_the_time() -> None:
+def test_routing_and_training_control_read_no_clock() -> None:
     assert len(PURE) > 30
     offenders = []
     for path in PURE:

@@ -1,4 +1,4 @@
-"""The reference pages are those that the code gives."""
+"""The reference pages equal those that the code generates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A forked command cannot be told from `python -m shoestring`."""
+"""A forked command behaves exactly like `python -m shoestring`."""
 
 from __future__ import annotations
 

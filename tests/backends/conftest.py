@@ -1,4 +1,4 @@
-"""One S3 server for all tests, with a separate prefix for each, and each kind of store."""
+"""One S3 server for all tests, with a separate prefix for each test, and stores of every kind."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ def s3_server() -> Iterator[S3Server]:
 
 @pytest.fixture(scope="session")
 def s3_proof(s3_server: S3Server, tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """The proof that the server honours conditional writes, made once and copied into every test's prefix."""
+    """Return the proof that the server honours conditional writes.
+
+    It is copied to the prefix of every test.
+    """
     return (
         StoreLocation(tmp_path_factory.mktemp("proof"), s3_server.location())
         .open()
@@ -56,7 +59,7 @@ def s3_location(
 
 @pytest.fixture(params=["a folder", "s3"])
 def shared_location(request: pytest.FixtureRequest, tmp_path: Path) -> StoreLocation:
-    """The location of a store, which this process or another can open."""
+    """Return the location of a store that other processes can open, too."""
     return (
         StoreLocation(tmp_path / "store")
         if request.param == "a folder"
@@ -66,7 +69,7 @@ def shared_location(request: pytest.FixtureRequest, tmp_path: Path) -> StoreLoca
 
 @pytest.fixture(params=["a folder", "s3", "memory"])
 def location(request: pytest.FixtureRequest, tmp_path: Path) -> StoreLocation:
-    """The same, and a store in memory, which no other process can open."""
+    """Return the location of a store of any kind, also of one in the memory of this process."""
     if request.param == "memory":
         return StoreLocation(tmp_path, memory=MemoryStore())
     return (
@@ -96,5 +99,5 @@ def clock() -> QuickClock:
 @pytest.fixture
 def store(small: SmallS3, tmp_path: Path, clock: QuickClock) -> S3Store:
     found = open_s3_store(small.location(), tmp_path / "scratch", clock)
-    small.asked.clear()
+    small.requests.clear()
     return found

@@ -21,7 +21,7 @@ BUCKET = "shoestring"
 ADMIN = ("admin", "admins-secret")
 STAGE = ("stage", "stages-secret")
 WEED = Path(sys.executable).parent / "weed"
-# Read, write and list, and delete nothing: "Write" among SeaweedFS's own actions would mean deleting, too.
+# A stage may read, write and list, but not delete. SeaweedFS's own action "Write" would allow deletion, too.
 STAGE_POLICY = {
     "Version": "2012-10-17",
     "Statement": [
@@ -98,7 +98,7 @@ class S3Server:
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "s3.json").write_text(json.dumps(IDENTITIES))
         s3, filer, volume, master = self.ports
-        # A master without a past elects itself at once; one that was killed waits for an answer to its
+        # A new master elects itself at once; one that was killed waits for an answer to its
         # election.
         election = "200ms" if self.process else "10s"
         command = [

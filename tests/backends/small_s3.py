@@ -23,17 +23,20 @@ LARGE_BYTES = 50_000_000
 
 @dataclass
 class SmallS3:
-    """`conditions`: what it makes of If-None-Match: "kept", "ignored", or "looked at" first, in two steps.
+    """A small S3 server with its objects, its log of requests, and the faults that it injects.
 
-    `mishaps`: what goes wrong with the next requests, as "VERB what", first come first served: "lost" (done,
-    and no answer), "late" (done, and says that it failed), "unheard" (neither), "cut" (half of the answer),
-    or a status.
+    `conditions`: how it treats If-None-Match: "kept" (as S3 does), "ignored", or "looked at" (it checks first
+    and writes later).
+
+    `faults`: a list of "VERB fault", in the order of the requests that they hit. The faults: "lost" (done,
+    but no response), "late" (done, but the response is an error), "dropped" (neither done nor answered),
+    "cut" (half of the response), or an HTTP status.
     """
 
     conditions: str = "kept"
-    mishaps: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
     objects: dict[str, bytes] = field(default_factory=dict)
-    asked: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
     port: int = 0
 
@@ -69,34 +72,34 @@ class Handler(BaseHTTPRequestHandler):
     def serve(self) -> None:
         small: SmallS3 = self.server.small  # type: ignore[attr-defined]
         key = unquote(urlsplit(self.path).path).removeprefix("/shoestring/")
-        small.asked.append(f"{self.command} {key}")
+        small.requests.append(f"{self.command} {key}")
         left = int(self.headers.get("Content-Length", 0))
         data = self.rfile.read(left) if left < LARGE_BYTES else self.swallow(left)
-        is_next = small.mishaps and small.mishaps[0].startswith(self.command)
-        mishap = small.mishaps.pop(0).split()[1] if is_next else ""
-        if mishap == "unheard":
+        is_next = small.faults and small.faults[0].startswith(self.command)
+        fault = small.faults.pop(0).split()[1] if is_next else ""
+        if fault == "dropped":
             self.close_connection = True
-        elif mishap.isdecimal():
+        elif fault.isdecimal():
             self.answer(
-                int(mishap),
+                int(fault),
                 (
                     f"<Error><Code>Some{self.command.title()}</Code>"
-                    f"<Message>of &quot;{mishap}&quot;</Message></Error>"
+                    f"<Message>of &quot;{fault}&quot;</Message></Error>"
                 ).encode(),
             )
         elif self.command == "PUT":
             status = small.write(key, data, self.headers.get("If-None-Match") == "*")
-            self.close_connection = mishap == "lost"
-            if mishap == "late":
+            self.close_connection = fault == "lost"
+            if fault == "late":
                 self.answer(500, b"<Error><Code>InternalError</Code></Error>")
-            elif mishap != "lost":
+            elif fault != "lost":
                 self.answer(
                     status, b"" if status == 200 else b"<Error><Code>PreconditionFailed</Code></Error>"
                 )
         elif key in small.objects:
             body = small.objects[key]
-            self.close_connection = mishap == "cut"
-            self.answer(200, body, len(body) // 2 if mishap == "cut" else None)
+            self.close_connection = fault == "cut"
+            self.answer(200, body, len(body) // 2 if fault == "cut" else None)
         else:
             self.answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
 

@@ -1,4 +1,4 @@
-"""A store's location, which can be sent to another process that opens its own store there."""
+"""Locations of stores, which other processes can receive and open."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ FORKS.set_forkserver_preload(
 
 @dataclass(frozen=True)
 class StoreLocation:
-    """`folder`: of the store itself, or, when that is on S3, of what its readers fetch, each in a folder of
-    its own.
+    """Where a store is, and how to open it.
 
-    `memory`: the store of this process alone, which no other can open.
+    `folder`: the folder of the store; for S3, the folder below which each reader caches fetched objects.
+    `memory`: a store of this process, which no other process can open.
     """
 
     folder: Path

@@ -71,7 +71,7 @@ def test_transient_taints_are_not_tolerated() -> None:
     assert (capacity_of(pool).unschedulable, capacity_of(pool).free_shares) == (1, 1)
 
 
-def test_control_plane_nodes_are_no_capacity() -> None:
+def test_control_plane_nodes_have_no_capacity() -> None:
     control = {"node-role.kubernetes.io/control-plane": "", "pool": "cpu"}
     assert (
         take_snapshot(

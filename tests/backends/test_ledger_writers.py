@@ -28,7 +28,7 @@ from shoestring.spending.ledger.account_checkpoint import MIN_INTERVAL, load_che
 from shoestring.spending.ledger.chain import AccountChain
 from shoestring.spending.ledger.chain_writer import ChainWriter
 from shoestring.spending.ledger.entry import NO_ENTRY, Entry, StoredObject, read_entry, read_object
-from shoestring.spending.ledger.group_commit import PendingEntry, chain_next
+from shoestring.spending.ledger.group_commit import PendingEntry, next_entry
 from shoestring.spending.ledger.ledger import Ledger
 
 CENT = Decimal("0.01")
@@ -63,7 +63,7 @@ def crowded(store: Store, cap_usd: Decimal = Decimal(1)) -> Ledger:
     Ledger(store, WallClock()).open("run", cap_usd, parent=None)
     account = ChainWriter(store, WallClock()).latest("run")
     written = StoredObject(
-        (chain_next(account, pending_entry("run", "first", 0).draft, WallClock()),), contended=True
+        (next_entry(account, pending_entry("run", "first", 0).draft, WallClock()),), contended=True
     )
     store.put(store_layout.ledger_entry("run", 2), written.data, if_absent=True)
     return Ledger(store, WallClock(), "me")
@@ -162,7 +162,7 @@ NEVER = 10**9
 
 
 class Mortal:
-    """A store 1 ms away whose process dies at its n-th write: just before it, or just after it."""
+    """A store with 1 ms latency whose process dies just before or just after its n-th write."""
 
     def __init__(self, store: Store, at: int, wrote: bool) -> None:
         self._store, self._left, self._wrote = store, at, wrote
@@ -298,7 +298,7 @@ def test_a_new_writer_reads_a_long_account_from_its_checkpoint(tmp_path: Path) -
     kept = load_checkpoint(store, "run")
     assert kept and kept.number == entries > MIN_INTERVAL and kept.object_number == entries - 40
     assert Ledger(store, WallClock()).state("run") == ledger.state("run")
-    # Of what the checkpoint stands for, only the object that it was written at is read.
+    # Of the entries before the checkpoint, the writer reads only the object that holds the checkpointed one.
     for number in AccountChain(store, "run").object_numbers - {kept.object_number}:
         (store.root / store_layout.ledger_entry("run", number)).unlink()
     assert Ledger(store, WallClock()).state("run") == ledger.state("run")

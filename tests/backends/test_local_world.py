@@ -65,20 +65,20 @@ def test_an_invalid_world_file_is_refused_with_the_field(
 @pytest.mark.parametrize(
     "text", [b"", b"[]", b"\xff\xfe\x00", b"pools: [", b"as_of: 2026-13-45", b"name: &a [*a]"]
 )
-def test_a_file_that_is_no_world_file_is_a_world_error(text: bytes, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_world_file_is_a_world_error(text: bytes, tmp_path: Path) -> None:
     (tmp_path / "world.yaml").write_bytes(text)
     with pytest.raises(WorldError, match=r"world\.yaml"):
         open_local_world(tmp_path / "world.yaml")
 
 
-def test_a_missing_world_file_says_how_to_make_one(tmp_path: Path) -> None:
+def test_a_missing_world_file_is_reported_with_the_command_that_creates_one(tmp_path: Path) -> None:
     with pytest.raises(WorldError, match="shoestring world init"):
         open_local_world(tmp_path / "nowhere.yaml")
     with pytest.raises(WorldError):
         open_local_world(tmp_path)
 
 
-def test_pools_of_several_machines_can_only_be_planned_with() -> None:
+def test_pools_of_several_machines_need_a_world_for_planning() -> None:
     pool = {"name": "pair", "cores": 1, "memory_gb": 1, "nodes": 2}
     price = {
         "pool": "pair",

@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 from api_objects import node_item
 
-from shoestring.backends.kubernetes.node_info import NodeResources, parse_node, pod_requests, quantity
+from shoestring.backends.kubernetes.node_info import NodeResources, parse_node, pod_requests, parse_quantity
 
 
 @pytest.mark.parametrize(
@@ -24,12 +24,12 @@ from shoestring.backends.kubernetes.node_info import NodeResources, parse_node, 
     ],
 )
 def test_a_quantity_is_parsed_as_kubernetes_writes_it(text: str, value: str) -> None:
-    assert quantity(text) == Decimal(value)
+    assert parse_quantity(text) == Decimal(value)
 
 
 def test_a_malformed_quantity_is_refused() -> None:
     with pytest.raises(ValueError, match="'4 cores' is not a Kubernetes quantity"):
-        quantity("4 cores")
+        parse_quantity("4 cores")
 
 
 def test_a_pod_requests_the_larger_of_its_containers_and_its_init_peak() -> None:

@@ -1,4 +1,4 @@
-"""The use of GPUs while a stage runs: of two simulated GPUs, and without a GPU."""
+"""The measured GPU usage of a stage: with two simulated GPUs, and without a driver."""
 
 from __future__ import annotations
 

@@ -35,29 +35,29 @@ def test_a_malformed_key_is_refused(store: S3Store, key: str) -> None:
         store.fetch(key)
 
 
-@pytest.mark.parametrize("mishap", ["PUT lost", "PUT late", "PUT unheard", "PUT 503", "PUT 409", "PUT 500"])
-def test_a_write_with_a_lost_response_is_ours_and_written_once(
-    store: S3Store, small: SmallS3, mishap: str
+@pytest.mark.parametrize("fault", ["PUT lost", "PUT late", "PUT dropped", "PUT 503", "PUT 409", "PUT 500"])
+def test_a_write_whose_response_was_lost_succeeds_and_is_written_once(
+    store: S3Store, small: SmallS3, fault: str
 ) -> None:
-    small.mishaps = [mishap]
+    small.faults = [fault]
     assert store.put("ledger/run/00000001.json", b"ours", if_absent=True)
     assert not store.put("ledger/run/00000001.json", b"theirs", if_absent=True)
     assert small.objects["ledger/run/00000001.json"] == b"ours"
 
 
-def test_a_write_with_a_lost_response_is_not_ours_if_another_writer_was_first(
+def test_a_write_whose_response_was_lost_fails_if_another_writer_was_first(
     store: S3Store, small: SmallS3, tmp_path: Path
 ) -> None:
     small.objects["ledger/run/00000001.json"] = b"theirs"
     for ours in (b"ours", b"yours!"):
-        small.mishaps = ["PUT lost"]
+        small.faults = ["PUT lost"]
         (tmp_path / "ours").write_bytes(ours)
         assert not store.put("ledger/run/00000001.json", ours, if_absent=True)
-        small.mishaps = ["PUT unheard"]
+        small.faults = ["PUT dropped"]
         assert not store.put("ledger/run/00000001.json", tmp_path / "ours", if_absent=True)
 
 
-def test_equal_bytes_of_another_writer_are_theirs_if_no_response_was_lost(
+def test_equal_bytes_of_another_writer_are_not_this_write_if_no_response_was_lost(
     store: S3Store, small: SmallS3
 ) -> None:
     small.objects["learned/it"] = b"same"
@@ -70,9 +70,9 @@ def test_a_ledger_with_repeatedly_lost_responses_has_every_entry_once(
     ledger = Ledger(store, clock)
     ledger.open("run", Decimal(1))
     for number in range(20):
-        small.mishaps = ["PUT lost", "PUT unheard"] if number % 2 else ["PUT unheard", "PUT lost", "PUT lost"]
+        small.faults = ["PUT lost", "PUT dropped"] if number % 2 else ["PUT dropped", "PUT lost", "PUT lost"]
         ledger.reserve("run", f"work-{number}", "work", number, Decimal("0.01"))
-        small.mishaps = []
+        small.faults = []
     state = Ledger(store, clock).state("run")
     assert (state.entries, state.held_usd) == (21, Decimal("0.20"))
     copy = FolderStore(tmp_path / "there")
@@ -83,12 +83,12 @@ def test_a_ledger_with_repeatedly_lost_responses_has_every_entry_once(
 
 def test_a_truncated_download_is_repeated(store: S3Store, small: SmallS3, tmp_path: Path) -> None:
     small.objects["blobs/it"] = b"x" * 3_000_000
-    small.mishaps = ["GET cut", "GET unheard", "GET 503"]
+    small.faults = ["GET cut", "GET dropped", "GET 503"]
     assert store.fetch("blobs/it").read_bytes() == b"x" * 3_000_000
     assert [path.name for path in (tmp_path / "scratch/blobs").iterdir()] == ["it"]
 
 
-def test_immutable_objects_are_fetched_once_and_a_missing_one_is_asked_for_again(
+def test_immutable_objects_are_fetched_once_and_a_missing_one_is_requested_again(
     store: S3Store, small: SmallS3
 ) -> None:
     with pytest.raises(NotInStore):
@@ -97,24 +97,24 @@ def test_immutable_objects_are_fetched_once_and_a_missing_one_is_asked_for_again
     for _ in range(3):
         store.fetch("blobs/it")
         store.fetch("ledger/run/head.json")
-    assert small.asked == ["GET blobs/it", "GET blobs/it", *["GET ledger/run/head.json"] * 3]
+    assert small.requests == ["GET blobs/it", "GET blobs/it", *["GET ledger/run/head.json"] * 3]
 
 
 def test_an_existing_file_is_not_sent(store: S3Store, small: SmallS3, tmp_path: Path) -> None:
     (tmp_path / "large").write_bytes(b"x" * 5_000_000)
     assert store.put("blobs/it", tmp_path / "large", if_absent=True)
     assert not store.put("blobs/it", tmp_path / "large", if_absent=True)
-    assert small.asked == ["HEAD blobs/it", "PUT blobs/it", "HEAD blobs/it"]
+    assert small.requests == ["HEAD blobs/it", "PUT blobs/it", "HEAD blobs/it"]
 
 
 def test_requests_are_retried_while_the_server_is_down_for_a_minute(
     store: S3Store, small: SmallS3, clock: QuickClock
 ) -> None:
-    small.mishaps = ["PUT 503"] * 10_000
+    small.faults = ["PUT 503"] * 10_000
 
     def come_back_after_a_minute() -> None:
         if clock.slept_s > 60:
-            small.mishaps = []
+            small.faults = []
 
     clock.meanwhile = come_back_after_a_minute
     assert store.put("runs/r/curve.json", b"points")
@@ -123,7 +123,7 @@ def test_requests_are_retried_while_the_server_is_down_for_a_minute(
 
 
 def test_a_full_server_is_reported_and_nothing_is_written(store: S3Store, small: SmallS3) -> None:
-    small.mishaps = ["PUT 507"]
+    small.faults = ["PUT 507"]
     with pytest.raises(
         StoreFull, match=r'PUT shoestring/blobs/it at http://\S+: no space left \(507 SomePut of "507"\)'
     ):
@@ -133,7 +133,7 @@ def test_a_full_server_is_reported_and_nothing_is_written(store: S3Store, small:
 
 @pytest.mark.parametrize("status", [301, 400, 404, 501])
 def test_an_unexpected_response_is_an_error(store: S3Store, small: SmallS3, status: int) -> None:
-    small.mishaps = [f"PUT {status}"]
+    small.faults = [f"PUT {status}"]
     with pytest.raises(StoreError, match=rf"PUT shoestring/blobs/it at \S+: {status} SomePut"):
         store.put("blobs/it", b"x", if_absent=True)
 
@@ -184,7 +184,7 @@ def test_a_file_above_the_s3_limit_is_refused_before_it_is_sent(
         match=f"has {MAX_OBJECT_BYTES + 1} bytes, and S3 takes {MAX_OBJECT_BYTES} bytes in one request",
     ):
         store.put("blobs/it", tmp_path / "large")
-    assert small.asked == []
+    assert small.requests == []
 
 
 def test_all_pages_of_a_list_are_read_and_console_folders_are_left_out(

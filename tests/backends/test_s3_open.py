@@ -1,4 +1,6 @@
-"""Opening a store on S3 fails if it is missing, denies access, or would let two runs spend one dollar."""
+"""Opening a store on S3 fails if it is missing, denies access, or ignores conditional writes, on which the
+ledger depends.
+"""
 
 from __future__ import annotations
 
@@ -35,14 +37,14 @@ def test_a_server_that_checks_first_and_writes_later_is_refused(tmp_path: Path) 
 
 def test_a_server_is_probed_once_a_day(small: SmallS3, tmp_path: Path, clock: QuickClock) -> None:
     def requests() -> int:
-        small.asked.clear()
+        small.requests.clear()
         open_s3_store(small.location(), tmp_path / "scratch", clock)
-        return len(small.asked)
+        return len(small.requests)
 
     assert (requests(), requests()) == (6, 1)
     clock.sleep(PROOF_VALID_FOR.total_seconds())
     assert (requests(), requests()) == (6, 1)
-    # A bucket that came here from another server.
+    # The bucket was copied from another server.
     proof = small.objects["learned/probes/if-none-match.json"]
     small.objects["learned/probes/if-none-match.json"] = proof.replace(b"127.0.0.1", b"10.0.0.1")
     assert requests() == 6
@@ -54,7 +56,7 @@ def test_without_credentials_no_request_is_sent(
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     with pytest.raises(UsageError, match=r"AWS_SECRET_ACCESS_KEY is not set.*shoestring-s3"):
         open_s3_store(small.location(), tmp_path, WallClock())
-    assert small.asked == []
+    assert small.requests == []
 
 
 @pytest.mark.parametrize("identity", [("admin", "wrong"), ("nobody", "wrong")])

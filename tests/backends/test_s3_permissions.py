@@ -73,7 +73,7 @@ def test_an_entry_that_a_stage_replaced_with_a_correct_hash_is_found(
     overwrite(s3_server, s3_location, key, record_bytes(forged))
     with pytest.raises(LedgerCorrupt):
         verify(s3_location.open(), {})
-    # With the hint forged, too, it is the receipts that know better.
+    # If the hint is forged, too, the receipts still reveal the change.
     hint = store.fetch(store_layout.ledger_head("run")).read_bytes()
     overwrite(
         s3_server,

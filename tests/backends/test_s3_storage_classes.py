@@ -1,4 +1,4 @@
-"""Objects are on the storage class that they were put on, and the next router reads it."""
+"""Objects are stored on the requested storage class, and the next router reads it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ DAY = date(2026, 11, 1)
 NEEDS = (ingest.NEED, preprocess.NEED)
 STAGES = [need.stage for need in NEEDS]
 POOL = Pool(name="cpu-1", cores=1, memory_gb=4)
-# Kept for a year: what is read once more is worth the first, and what nobody reads any more the second.
+# Stored for a year, the first class is cheapest for data that is read once more, the second for unread data.
 STORAGE_CLASSES = {
     "STANDARD_IA": {"usd_per_gb_month": "0.5", "retrieval_usd_per_gb": "0.001", "min_days": 30},
     "GLACIER_IR": {"usd_per_gb_month": "0.1", "retrieval_usd_per_gb": "100", "min_days": 90},

@@ -16,7 +16,7 @@ from store_locations import StoreLocation, at_once
 from shoestring.core.errors import NotInStore, StoreError
 
 LAWS = examples(20, suppress_health_check=[HealthCheck.function_scoped_fixture])
-# No control characters and no backslash: some servers take it for a slash. No dot alone.
+# No control characters, no backslash (some servers treat it as a slash), and no part that is a single dot.
 PARTS = st.text(
     st.characters(exclude_categories=["C", "Z"], exclude_characters="/\\") | st.just(" "),
     min_size=1,

@@ -1,4 +1,4 @@
-"""The files of a cluster's world: a broken file is replaced by its last good copy, and the world says so."""
+"""The files of a cluster's world: a broken file is replaced by its last good copy, and a note reports it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_valid_files_are_used_and_copied_to_the_store(folder: Path, location: St
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_file_is_replaced_by_its_last_good_copy_and_a_note_says_what_is_wrong(
+def test_a_broken_file_is_replaced_by_its_last_good_copy_and_a_note_gives_the_reason(
     name: str, folder: Path, location: StoreLocation
 ) -> None:
     store = location.open()
@@ -133,7 +133,9 @@ def test_the_file_that_names_the_store_must_be_valid(
 
 @examples(50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(name=st.sampled_from(sorted(BROKEN)), text=st.text())
-def test_any_text_is_used_or_replaced(name: str, text: str, folder: Path, tmp_path: Path) -> None:
+def test_a_world_file_with_any_text_is_used_or_replaced_by_its_good_copy(
+    name: str, text: str, folder: Path, tmp_path: Path
+) -> None:
     store = FolderStore(tmp_path / "store")
     read(write(folder), store)
     found = read(write(folder, **{name: text}), store)

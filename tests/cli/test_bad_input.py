@@ -180,7 +180,7 @@ def test_reap_needs_the_world_of_a_cluster(laptop: Path) -> None:
     assert "is not the folder of a cluster's world" in ran.err
 
 
-def test_a_plan_respects_the_caps(flights_slice: Path, laptop: Path, tmp_path: Path) -> None:
+def test_a_plan_never_exceeds_the_caps(flights_slice: Path, laptop: Path, tmp_path: Path) -> None:
     world = changed(laptop, tmp_path / "w.yaml", budgets={"stages": {"train": "0.000001"}})
     ran = shoestring("plan", flights_slice, "--world", world, "--store", tmp_path / "store")
     assert ran.code == 1

@@ -1,4 +1,4 @@
-"""Every command except `run`, on a finished run: what it prints, what it writes, and its exit code."""
+"""Every command except `run`, on a finished run: its output, the files it writes, and its exit code."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_world_init_names_this_machine_and_refuses_to_overwrite(tmp_path: Path) 
     assert any(pool.get("gpu") for pool in cloud["pools"])
 
 
-def test_world_init_knows_its_examples(tmp_path: Path) -> None:
+def test_world_init_names_its_examples_when_one_is_unknown(tmp_path: Path) -> None:
     ran = shoestring("world", "init", "--out", tmp_path / "w.yaml", "--example", "moon")
     assert ran.code == 2
     assert "cloud" in ran.err
@@ -171,7 +171,7 @@ def test_the_ledger_verifies_as_text_and_as_json(finished: Finished, tmp_path: P
 
 
 def files_of(finished: Finished, name: str) -> list[Any]:
-    """The real files that a schema is about."""
+    """Return the real files that a schema describes."""
     if name == "world":
         return [json.loads(json.dumps(yaml.safe_load(finished.world.read_text()), default=str))]
     if name == "recipe":
@@ -208,7 +208,7 @@ def test_a_report_is_written_again_with_all_files(finished: Finished, tmp_path: 
         {path.relative_to(folder).as_posix() for path in folder.rglob("*.json")}
         for folder in (tmp_path / "again", finished.out)
     )
-    # Other runs may have written to the month's account since.
+    # Other runs may have written to the month's account since then.
     assert before <= again and all(name.startswith("ledger/20") for name in again - before)
     assert shoestring("ledger", "verify", "--store", tmp_path / "again" / "ledger").code == 0
     assert finished.again("report", "no-such-run", "--out", tmp_path / "no-such-run").code == 2

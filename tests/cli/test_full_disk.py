@@ -1,5 +1,5 @@
 """A store that runs out of space: the command fails with a sentence, and the next run settles
-what was left.
+the open reservations.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def mount(folder: Path, options: str) -> bool:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 48 MB of its own."""
+    """Mount a separate disk of 48 MB."""
     if not shutil.which("mount") or os.getuid() != 0:
         pytest.skip("only root can mount a small disk")
     folder = tmp_path / "disk"
@@ -78,7 +78,7 @@ def held_usd(finished: Finished, store: Path) -> Decimal:
     )
 
 
-def test_a_disk_that_fills_up_fails_the_run_and_the_next_run_settles_it(
+def test_a_run_fails_when_the_disk_fills_up_and_the_next_run_settles_it(
     small_disk: Path, finished: Finished, tmp_path: Path
 ) -> None:
     store = small_disk / "store"

@@ -27,12 +27,12 @@ def new(folder: Path, *arguments: str) -> Ran:
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The parts of this repository that a stage is made in and tested with."""
+    """Copy the parts of this repository that a new stage needs for its tests."""
     folder = tmp_path_factory.mktemp("repository")
     for name in ("shoestring", "components", "pipelines"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("components", "pipelines"):
-        # As an editable install maps them.
+        # An editable install maps these packages in the same way.
         (folder / "shoestring" / name).symlink_to(folder / name)
     for name in (
         "tests/conftest.py",
@@ -76,7 +76,7 @@ def test_a_new_package_is_clean_and_is_not_overwritten(tmp_path: Path) -> None:
     assert [
         path for path in written if "__stage__" in path.read_text() or "__package__" in path.read_text()
     ] == []
-    # How imports are sorted depends on what the package is called.
+    # The order of imports depends on the name of the package.
     clean(tmp_path, [path for path in written if path.suffix == ".py"], "--ignore=I001")
     before = {path: path.read_bytes() for path in written}
     again = new(tmp_path, "dedupe", "--into", "dedupe-rows")
@@ -86,7 +86,7 @@ def test_a_new_package_is_clean_and_is_not_overwritten(tmp_path: Path) -> None:
 
 
 def clean(folder: Path, written: list[Path], *but: str) -> None:
-    """By this project's own rules."""
+    """Check that files pass ruff with this project's own rules."""
     for rules in (["check", *but], ["format", "--check"]):
         ruff = [sys.executable, "-m", "ruff", *rules, "--no-cache", "--config", str(ROOT / "pyproject.toml")]
         linted = subprocess.run([*ruff, *map(str, written)], cwd=folder, capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""Transfer and storage cost what the provider's list says: by tier, free inside a region, in whole
+"""Transfer and storage cost the provider's list price: by price tier, free inside a region, in whole
 micro-dollars.
 """
 

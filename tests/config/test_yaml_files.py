@@ -43,13 +43,13 @@ from shoestring.core.types import Need, Pool
         ),
     ],
 )
-def test_an_old_key_is_answered_with_its_new_name(record_type: type, text: str, sentence: str) -> None:
+def test_an_old_key_is_refused_with_its_new_name(record_type: type, text: str, sentence: str) -> None:
     with pytest.raises(WorldError) as refused:
         parse(text, record_type, "policy.yaml", WorldError)
     assert sentence in str(refused.value) and str(refused.value).startswith("policy.yaml: ")
 
 
-def test_a_file_of_an_older_version_is_answered_with_the_version_and_the_new_keys() -> None:
+def test_a_file_of_an_older_version_is_refused_with_the_version_and_the_new_keys() -> None:
     text = "{schema_version: 1, store: s, pools: [{name: a, cores: 1, memory_gb: 1}], prices: [], rules: {}}"
     with pytest.raises(WorldError) as refused:
         parse(text, WorldFile, "world.yaml", WorldError)
@@ -57,7 +57,7 @@ def test_a_file_of_an_older_version_is_answered_with_the_version_and_the_new_key
     assert f"write schema_version: {SCHEMA_VERSION}; rules has a new name: write policy" in str(refused.value)
 
 
-def test_no_current_key_is_taken_for_an_old_one() -> None:
+def test_no_current_key_is_treated_as_an_old_one() -> None:
     fields = {name for each in (Policy, Budgets, Tariffs, Need, Pool) for name in each.model_fields}
     assert not fields & set(RENAMED_KEYS)
 

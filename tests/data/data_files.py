@@ -19,7 +19,7 @@ from shoestring.data.transforms.preprocess import preprocess
 
 
 def quiet(what: str, rows: int) -> None:
-    """Ignore the progress."""
+    """Accept a progress report and ignore it."""
 
 
 def recipe_of(path: Path, **changes: Any) -> Recipe:

@@ -1,4 +1,4 @@
-"""Run small fits on one thread: on a busy machine, several threads only wait for each other."""
+"""Run small fits on one thread: on a busy machine, synchronising several threads costs more than it gains."""
 
 from collections.abc import Iterator
 

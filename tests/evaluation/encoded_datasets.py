@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
-from made_up import save
+from small_dataset import save
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.core.datasets import Encoding, Feature

@@ -21,7 +21,7 @@ from argo_runs import (
     watch_pods,
     write_recipe,
 )
-from authored import write_block
+from authoring_page import write_block
 from cluster_setup import CLUSTER, STAGE_IMAGES, ClusterSetup
 from documented import blocks
 from kind_cluster import OWN_IMAGE, Kind, run

@@ -1,10 +1,12 @@
-"""A server for uploads: a process that answers the v2beta1 calls that KFP's client makes, and logs each of
-them.
+"""A test server for uploads: a process that answers the v2beta1 calls of KFP's client and logs each one.
 
-It refuses what KFP 2.17's API server refuses
-(backend/src/apiserver/{main.go,server/pipeline_upload_server.go}): an unknown pipeline or version, a name
-that is taken, a file that is no pipeline, nobody's token, a namespace where there are none, and none where
-there are.
+It refuses the same requests as KFP 2.17's API server
+(backend/src/apiserver/{main.go,server/pipeline_upload_server.go}):
+- an unknown pipeline or version;
+- a name that is in use;
+- a file that is not a pipeline;
+- a missing or unknown token;
+- a namespace on a single-user server, and no namespace on a multi-user server.
 """
 
 from __future__ import annotations
@@ -127,7 +129,7 @@ def spec_of(documents: Any) -> dict[str, Any]:
 
 
 def answer(kfp: Kfp, request: KfpRequest) -> dict[str, Any]:
-    """Raises Refusal."""
+    """Return the response of the route that matches the request. Raises Refusal."""
     root = "/apis/v2beta1"
     routes: dict[str, Callable[..., dict[str, Any]]] = {
         f"POST {root}/pipelines/upload": lambda: kfp.upload(request),
@@ -179,7 +181,7 @@ class Handler(BaseHTTPRequestHandler):
             with self.options.requests.open("a") as out:
                 print(json.dumps(vars(request)), file=out)
             content = self.allowed(request)
-            # As the server does: what is empty is left out.
+            # Like the real server, leave out empty lists.
             self.reply(
                 200,
                 {key: value for key, value in content.items() if value != []}

@@ -1,4 +1,6 @@
-"""The compiled pipeline and components equal golden files and meet the unwritten demands of KFP's driver."""
+"""The compiled pipeline and components equal golden files and meet the undocumented requirements of KFP's
+driver.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -78,7 +80,7 @@ def test_every_pod_has_the_world_the_credentials_and_its_identity(compiled: Comp
             "SHOESTRING_POD_UID": "metadata.uid",
             "SHOESTRING_POD_NAME": "metadata.name",
         }
-        # A pod that lacks one of them has to start, to say so.
+        # A pod without one of them must still start, so that it can report what is missing.
         assert all(volume["optional"] for volume in (*given["configMapAsVolume"], *given["secretAsEnv"]))
 
 

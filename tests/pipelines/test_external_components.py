@@ -115,7 +115,7 @@ def test_an_external_component_on_a_laptop_is_settled_at_the_time_to_the_next_st
     world = open_local_world(laptop, store=tmp_path / "store")
     receipt = read_record(world.store, "runs/r/receipts/wait-1.json", Receipt)
     assert receipt.status == "done"
-    # When a process began is known to the second: the kernel counts from a boot of which it gives whole
+    # The start of a process is known to the second, because the kernel reports its boot time in whole
     # seconds.
     assert receipt.seconds >= 3.0
     assert 0 < receipt.spent_usd <= receipt.p95_usd

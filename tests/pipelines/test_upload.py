@@ -100,7 +100,7 @@ def test_a_run_gets_the_recipe_and_the_budget_and_the_uploaded_version(serve: Se
         "pipeline_version_id": "pipeline_version-1",
     }
     parameters = run["body"]["runtime_config"]["parameters"]
-    # Without a run_id, each run's own is the engine's; without a world, each pod finds the mounted one.
+    # Without run_id, the engine's id is used; without world, each pod uses the mounted world.
     assert set(parameters) == {"recipe", "budget_usd"}
     assert (json.loads(parameters["recipe"])["name"], parameters["budget_usd"]) == ("flights", "0.004000")
     assert ran.out.splitlines() == ["mine: version mine uploaded", f"run: {server.host}/#/runs/details/run-1"]
@@ -115,7 +115,7 @@ def test_a_run_gets_the_deadline_and_seed_of_the_options_or_of_the_recipe(serve:
     assert (parameters["deadline_s"], parameters["seed"]) == (600.0, 3)
 
 
-def test_an_own_compiled_pipeline_is_sent_unchanged_under_its_own_name(serve: Serve, tmp_path: Path) -> None:
+def test_a_users_compiled_pipeline_is_sent_unchanged_under_its_own_name(serve: Serve, tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(GOLDEN.read_text().replace("name: shoestring-train", "name: mine"))
     server = serve()
     assert server.upload("--file", str(tmp_path / "mine.yaml")).out.splitlines() == [
@@ -271,7 +271,7 @@ def test_an_unreachable_host_is_reported_in_one_sentence(host: str, code: int, m
         (["--run", "--recipe", "nobody"], "there is no recipe called 'nobody'"),
     ],
 )
-def test_wrong_options_are_refused_before_the_server_is_asked(line: list[str], message: str) -> None:
+def test_wrong_options_are_refused_before_any_request(line: list[str], message: str) -> None:
     ran = upload("http://127.0.0.1:9", *line)
     assert ran.code == 2
     assert message in ran.err

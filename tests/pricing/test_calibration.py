@@ -32,7 +32,7 @@ def test_exact_predictions_lower_the_p95_and_large_errors_raise_it() -> None:
     assert calibrated_p95(np.tile([0.0, 5.0], 50), own(100)) == pytest.approx(5, abs=0.1)
 
 
-def test_19_in_20_exchangeable_runs_stay_below_the_p95_for_any_distribution() -> None:
+def test_95_percent_of_exchangeable_runs_stay_below_the_p95_for_any_distribution() -> None:
     random = np.random.default_rng(0)
     for draw in (
         random.standard_normal,

@@ -1,4 +1,4 @@
-"""Others' price lists are read by column name; impossible rows are rejected, and the rest is used."""
+"""Price lists of other projects are read by column name; only impossible rows are rejected."""
 
 from __future__ import annotations
 

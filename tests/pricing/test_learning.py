@@ -78,8 +78,10 @@ def test_an_unknown_pool_starts_from_its_hardware() -> None:
 
 
 def test_unknown_hardware_starts_from_the_work_on_other_hardware_of_its_kind() -> None:
-    """The prediction was three times too fast on every GPU: so it is on other GPUs. On cores nothing is
-    known.
+    """The predicted time was three times too short on every measured GPU, so the model expects the same on
+    other GPUs.
+
+    It learns nothing about cores.
     """
     seen = [*receipts([30.0] * 4, **ran_on(T4)), *receipts([30.0] * 4, **ran_on(A100))]
     learned = learn(seen, [NEED], [T4, A100, H100])

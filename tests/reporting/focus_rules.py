@@ -1,7 +1,7 @@
 """The rules of FOCUS 1.2 that a file alone can show: columns, types, nulls, values, and relations between
 columns.
 
-From the specification's repository (FinOps-Open-Cost-and-Usage-Spec/FOCUS_Spec, tag v1.2:
+Source: the specification's repository (FinOps-Open-Cost-and-Usage-Spec/FOCUS_Spec, tag v1.2:
 specification/columns and /attributes). Not checked, because a file does not show them: agreement with an
 issued invoice or a published price list, and identity across months.
 """

@@ -201,7 +201,7 @@ def test_a_reserved_machine_is_committed_and_billed_at_purchase(tmp_path: Path) 
     assert '"GpuCount": 1' in row["SkuPriceDetails"]
 
 
-def test_spot_is_dynamic(tmp_path: Path) -> None:
+def test_spot_charges_have_the_dynamic_pricing_category(tmp_path: Path) -> None:
     spot = Pool(
         name="n2", cores=4, memory_gb=16, markets={Market.SPOT: MarketTerms(preemptions_per_hour=0.1)}
     )

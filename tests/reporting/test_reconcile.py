@@ -79,7 +79,9 @@ def paid_usd(charges: list[Charge], stage: str) -> Decimal:
     )
 
 
-def test_a_pod_is_known_by_its_labels_and_the_rest_of_its_cost_is_told_apart(charges: list[Charge]) -> None:
+def test_a_pod_is_matched_by_its_labels_and_its_other_costs_are_listed_separately(
+    charges: list[Charge],
+) -> None:
     train_usd = paid_usd(charges, "train")
     opencost_usd = float(train_usd) + 0.5
     data = answer(
@@ -107,7 +109,7 @@ def test_a_pod_is_known_by_its_labels_and_the_rest_of_its_cost_is_told_apart(cha
     assert "unexplained" in reconciliation_text(found)
 
 
-def test_what_the_ledger_charges_for_data_is_in_no_pods_allocation(tmp_path: Path) -> None:
+def test_the_ledgers_data_fees_are_in_no_pods_allocation(tmp_path: Path) -> None:
     charges = read_charges(far(tmp_path).store)[0]
     fees_usd = sum(
         (from_microusd(each.parts.fees_microusd) for each in charges if each.entry.stage == "ingest"),

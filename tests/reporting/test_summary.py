@@ -82,7 +82,7 @@ def test_a_refused_run_reports_the_smallest_budget_and_spent_nothing(tmp_path: P
     assert f"the smallest budget that is enough is ${summary.smallest_budget_usd}" in summary.reason
 
 
-def test_a_run_that_no_budget_is_enough_for_reports_why(tmp_path: Path) -> None:
+def test_a_run_for_which_no_budget_is_enough_reports_the_reason(tmp_path: Path) -> None:
     summary = summary_of(impossible(tmp_path))
     assert (summary.status, summary.smallest_budget_usd) == ("refused", None)
     assert "whatever the budget" in summary.reason
@@ -111,7 +111,7 @@ def test_a_run_that_spends_its_budget_before_its_end_is_stopped_not_refused(tmp_
     assert [stage.name for stage in summary.stages] == ["ingest"]
 
 
-def test_a_running_run_counts_what_its_pods_have_spent_so_far(tmp_path: Path) -> None:
+def test_a_running_run_counts_the_spending_of_its_pods_so_far(tmp_path: Path) -> None:
     run = running(tmp_path)
     summary = summary_of(run)
     assert (summary.status, summary.reason) == ("running", "")
@@ -120,7 +120,7 @@ def test_a_running_run_counts_what_its_pods_have_spent_so_far(tmp_path: Path) ->
     assert train.spent_usd == run.spent(20.0)
 
 
-def test_a_resumed_run_has_one_row_a_stage_with_what_all_attempts_took(tmp_path: Path) -> None:
+def test_a_resumed_run_has_one_row_per_stage_with_the_totals_of_all_attempts(tmp_path: Path) -> None:
     summary = summary_of(resumed(tmp_path))
     assert (summary.status, summary.starts) == ("done", 2)
     ingest, _, train, evaluate = summary.stages

@@ -37,11 +37,13 @@ def datasets_read(question: Question, datasets: dict[str, tuple[str, ...]], stag
 
 
 class AllPlans:
-    """All plans, one an index: usable offers of all stages, each reading the formats written before.
+    """All plans, one an index.
+
+    A plan has a usable offer for each stage, which reads the formats written before.
 
     `current`: this stage's offer. `cost`, `p95`: sums over the later stages, expected for all the work and at
-    P95 for the fewest samples. `ends`: by stage, when it ends. `behind`: by stage, how much later than this
-    one it ends; far below 0 where it does not wait for this one.
+    P95 for the fewest samples. `ends`: the end of each stage. `behind`: how much later than the
+    current stage each stage ends; far below 0 if it does not wait for the current stage.
     """
 
     def __init__(self, question: Question, candidates: Candidates) -> None:

@@ -1,4 +1,4 @@
-"""Questions: one like the flights recipe asks on a laptop, and random small ones."""
+"""Questions for routing tests: the flights recipe on a laptop, and random small questions."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def _pools(draw: st.DrawFn) -> tuple[Pool, ...]:
 
 
 def tightened(question: Question, more_money: float, more_time: float | None) -> Question:
-    """Return the question with a budget and a deadline just above the smallest that are enough."""
+    """Return the question with a budget and a deadline just above the smallest sufficient ones."""
     broke = question.model_copy(update={"budget_usd": Decimal(0), "deadline_left_s": None})
     candidates = enumerate_offers(broke)
     columns = full_offer_table(candidates)

@@ -36,7 +36,7 @@ def test_the_input_that_changes_the_choice_is_named() -> None:
 
 
 def test_two_inputs_that_change_the_choice_only_together_are_both_named() -> None:
-    """A cheap price of a pool that is not there changes nothing; nor does a pool that has no price."""
+    """A low price for a missing pool changes nothing, and neither does a pool without a price."""
     both = laptop_question(
         (EVALUATE,), pools=(CPU_1, CPU_2), quotes=(quote("cpu-1", "0.04"), quote("cpu-2", "0.01"))
     )

@@ -87,7 +87,7 @@ def test_parallel_stages_share_the_money_and_not_the_time() -> None:
     )
 
 
-def test_stages_that_do_not_wait_for_this_one_keep_the_deadline_too() -> None:
+def test_stages_that_do_not_wait_for_the_current_one_meet_the_deadline_too() -> None:
     needs = (
         INGEST.model_copy(update={"setup_s": 0.1}),
         TRAIN.model_copy(update={"stage": "slow", "elastic": False, "reads": "none", "after": ()}),

@@ -39,7 +39,7 @@ def total_est_usd(decision: Decision) -> Decimal:
 
 @many
 @given(tight_questions())
-def test_the_p95_and_what_is_kept_for_later_stages_always_fit_money_and_deadline(question: Question) -> None:
+def test_the_p95_and_the_reserve_for_later_stages_always_fit_money_and_deadline(question: Question) -> None:
     decision = decide(question)
     choice = decision.choice
     if choice is None:
@@ -56,7 +56,7 @@ def test_the_p95_and_what_is_kept_for_later_stages_always_fit_money_and_deadline
 
 @many
 @given(tight_questions(), st.integers(0, 10**6))
-def test_more_budget_never_makes_the_plan_dearer_or_the_samples_fewer(
+def test_a_larger_budget_never_raises_the_cost_or_lowers_the_samples(
     question: Question, more_micro: int
 ) -> None:
     poorer, richer = (
@@ -84,7 +84,7 @@ def test_the_smallest_budget_is_accepted_and_a_micro_dollar_less_is_not(question
 
 @many
 @given(questions())
-def test_no_budget_is_named_when_none_would_do(question: Question) -> None:
+def test_no_budget_is_named_when_none_is_enough(question: Question) -> None:
     decision = decide(question)
     if decision.choice is None and decision.smallest_budget_usd is None:
         assert decide(question.model_copy(update={"budget_usd": Decimal(10**9)})).choice is None

@@ -1,4 +1,4 @@
-"""A pool of uncertain speed is explored within the budget, and the choice says so."""
+"""A pool of uncertain speed is explored within the budget, and the choice states the bonus."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_a_cheaper_pool_with_fewer_samples_does_not_count_as_the_alternative_to_
 
 
 def test_a_later_stage_with_a_lower_p95_leaves_money_for_exploring() -> None:
-    """Evaluating on cpu-1 is cheaper in expectation, but reserving its P95 leaves no money to explore."""
+    """Evaluating on cpu-1 has the lower expected cost, but reserving its P95 leaves no money to explore."""
     learned = (
         LearnedSpeed(stage="train", pool="cpu-1", runs=20, log_mean=0.1, log_sd=0.1),
         LearnedSpeed(stage="train", pool="other", runs=0, log_mean=0, log_sd=0.5, unknown_log_sd=0.45),

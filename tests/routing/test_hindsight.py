@@ -29,7 +29,7 @@ RATES = st.dictionaries(st.sampled_from(["pool-0", "pool-1", "pool-2"]), st.floa
 
 
 def actuals_of(decision: Decision, slower: float = 1.0, **changes: Any) -> StageActuals:
-    """The stage took what was expected of it, or so many times as long in working."""
+    """Return the actuals of a stage whose working time was `slower` times the expected one."""
     row, columns, choice = selected_row(decision), stage_offer_table(decision.candidates, 0), decision.choice
     assert row is not None and choice is not None
     samples = choice.samples if decision.question.needs[0].elastic else 0
@@ -192,7 +192,7 @@ def test_an_elastic_stage_is_compared_at_its_actual_samples() -> None:
     found = hindsight_of(decision, took)
     taken = next(offer for offer in found.offers if offer.selected)
     assert taken.expected_usd == pytest.approx(from_microusd(found_then[0]), abs=Decimal("0.000002"))
-    # Expected of as many samples there, not of all that it could have used.
+    # The expected cost there is that of as many samples, not of all samples that the money buys.
     other = next(offer for offer in found.offers if offer.pool == CPU_2.name)
     assert other.expected_usd < 3 * taken.expected_usd
 

@@ -172,11 +172,11 @@ def test_a_stage_does_not_migrate_to_a_worse_target(
         ({}, {"pool": "a"}, MigrationReason.SAME_TARGET, "stays: the router would choose a spot again"),
     ],
 )
-def test_each_rule_decides_with_its_sentence(
+def test_each_rule_of_the_migration_check_gives_its_reason_in_a_sentence(
     running: dict[str, Any], target: dict[str, Any], code: MigrationReason, sentence: str | None
 ) -> None:
-    """Among them: with an hour to the deadline the faster place at four times the price wins; without one
-    it saves nothing.
+    """One case: with an hour to the deadline, a faster pool at four times the price is chosen. Without a
+    deadline it saves nothing.
     """
     found = check_migration(
         RunningStage.model_validate(RUNNING | running),
@@ -199,7 +199,7 @@ def test_the_price_of_delay_can_justify_a_faster_pool() -> None:
 
 
 def migrations_over(prices: list[tuple[float, float]], rules: MigrationPolicy) -> list[int]:
-    """Looks at two like targets, one every ten minutes, at which the stage moved."""
+    """Check once every ten minutes between two equal targets; return the checks that migrated the stage."""
     index, since, migrated = 0, 0, list[int]()
     for number, now in enumerate(prices):
         at = RUNNING | {

@@ -1,4 +1,4 @@
-"""What an offer costs, against sums done by hand."""
+"""The costs of offers equal sums computed by hand."""
 
 from __future__ import annotations
 
@@ -113,7 +113,9 @@ def test_the_stages_of_a_run_share_a_free_egress_tier(stages: int, transferred_g
 
 
 def test_a_later_stage_does_not_count_on_free_egress_that_an_earlier_one_may_use() -> None:
-    """With two pools it is open whether the first stage transfers its bytes out of the far region."""
+    """With two pools, the planner cannot know whether the first stage transfers its bytes out of the far
+    region.
+    """
     far = CPU_1.model_copy(update={"name": "far", "region": "far"})
     tariffs = {"egress_usd_per_gb": OUT_OF_FAR}
     needs = tuple(

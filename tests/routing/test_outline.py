@@ -45,8 +45,8 @@ def test_the_pareto_front_equals_brute_force(question: Question) -> None:
 
 
 def test_of_plans_with_equal_cost_only_the_fastest_is_on_the_front() -> None:
-    """Both are expected to cost a micro-dollar; the slower one needs less at P95, which the pareto_front
-    says nothing of.
+    """Both have an expected cost of one micro-dollar. The slower one has the lower P95 cost, which is not a
+    criterion of the front.
     """
     learned = (LearnedSpeed(stage="evaluate", pool="slow", runs=20, log_mean=1.1, log_sd=0.0),)
     pools = (CPU_1.model_copy(update={"name": "fast"}), CPU_1.model_copy(update={"name": "slow"}))

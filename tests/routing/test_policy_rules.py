@@ -280,12 +280,12 @@ def test_a_price_of_delay_selects_the_faster_machine() -> None:
         ("version: 0", "version: Input should be greater than or equal to 1"),
     ],
 )
-def test_a_bad_policy_is_refused_with_the_place_and_the_mend(text: str, message: str) -> None:
+def test_an_invalid_policy_is_refused_with_the_place_and_the_fix(text: str, message: str) -> None:
     with pytest.raises(WorldError, match="policy") as error:
         parse(text, Policy, "policy.yaml", WorldError)
     assert message in str(error.value)
 
 
-def test_the_policy_that_is_shipped_is_one() -> None:
+def test_the_packaged_policy_is_valid() -> None:
     shipped = Path(__file__).parents[2] / "manifests/base/policy.yaml"
     assert parse(shipped.read_text(), Policy, "policy.yaml", WorldError).name == "default"

@@ -36,7 +36,7 @@ candidates = st.builds(
 
 
 def decision_of(share: float, run_id: str = "r", **more: Any) -> Decision:
-    """Of a stage that the policy in force puts on cpu-1, and the candidate on cpu-2."""
+    """Decide for a stage that the live policy places on cpu-1, and the candidate policy on cpu-2."""
     candidate = CandidatePolicy(policy=HASTY, share=share)
     return decide(
         laptop_question(
@@ -224,7 +224,7 @@ def test_a_candidate_more_expensive_than_the_live_policy_is_rolled_back() -> Non
         ),
     ],
 )
-def test_a_candidate_is_not_rolled_back_for(receipts: list[Receipt]) -> None:
+def test_a_candidate_is_not_rolled_back_in_these_cases(receipts: list[Receipt]) -> None:
     assert find_rollback(CANDIDATE, receipts) is None
 
 
@@ -238,7 +238,7 @@ def test_a_rollback_does_not_depend_on_the_order_of_receipts(receipts: list[Rece
 
 
 def logs(rng: np.random.Generator, runs: int, share: float, model_bias: float) -> list[LoggedChoice]:
-    """Runs of two choices, of which one differs: the candidate's costs 0.8 where the other costs 1."""
+    """Simulate runs of two choices, one of which differs: it costs 0.8 under the candidate, else 1."""
     found = []
     for run in range(runs):
         obeys = rng.random() < share

@@ -128,7 +128,7 @@ def test_a_run_longer_than_the_night_counts_the_hours_after_it() -> None:
         ({"queue": 9, "rules": {"windows": (), "yield_to_queue": 1}}, "only what may wait yields"),
     ],
 )
-def test_a_run_starts_now_because(more: dict[str, Any], case: str) -> None:
+def test_a_run_starts_at_once_in_these_cases(more: dict[str, Any], case: str) -> None:
     assert start_of(**more) == (None, "starts now"), case
 
 

@@ -52,7 +52,7 @@ class SetClock(StillClock):
 
 
 class FastClock:
-    """The real clock, `times` as fast."""
+    """The real clock, running `times` as fast."""
 
     def __init__(self, times: float) -> None:
         self._times, self._began, self._began_s = times, datetime.now(UTC), time.monotonic()
@@ -205,7 +205,10 @@ def check_sample_ranges(ranges: list[dict[str, int]]) -> None:
 
 
 class UnreachableStore(FolderStore):
-    """A folder whose writes block until `back` is set; `what`: only those of keys that contain it."""
+    """A folder whose writes block until `back` is set.
+
+    With `what`, only writes to keys that contain it block.
+    """
 
     def __init__(self, root: Path, what: str = "") -> None:
         super().__init__(root)

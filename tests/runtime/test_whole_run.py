@@ -94,7 +94,7 @@ def test_a_finished_run_that_is_resumed_has_nothing_left_to_do(finished: Finishe
 
 
 @pytest.mark.slow
-def test_a_damaged_cached_object_is_made_again(finished: Finished, tmp_path: Path) -> None:
+def test_a_damaged_cached_object_is_computed_again(finished: Finished, tmp_path: Path) -> None:
     store = shutil.copytree(finished.store, tmp_path / "store")
     manifest = json.loads(next(iter(sorted((store / "datasets").rglob("*.json")))).read_text())
     part = next(iter(manifest["splits"].values()))[0]

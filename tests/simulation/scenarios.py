@@ -41,7 +41,8 @@ class DieAt(Random):
     def random(self) -> float:
         """Return 0 to inject a fault.
 
-        A write asks twice: for a crash and for an error; with a fault once more: before (below 0.5) or after.
+        A write draws twice: for a crash and for an error. With a fault it draws once more: before the write
+        (below 0.5) or after it.
         """
         draw, self._asked = self._asked, self._asked + 1
         if draw == 0:

@@ -31,7 +31,7 @@ FAULTS = st.fixed_dictionaries(
 
 
 def ledger_is_correct(report: SimulationReport) -> bool:
-    """Nothing past a cap, every entry as it should be, and nothing held when all is over."""
+    """Check that no cap is exceeded, every ledger entry is valid, and nothing is reserved at the end."""
     held = [month for month in report.parent_accounts.values() if "$0.000000 held" not in month]
     return (
         report.accounts_over_cap == 0

@@ -14,7 +14,7 @@ from scenarios import NOTHING_WRONG, budgeted, scenario
 from shoestring.core.errors import WorldError
 from shoestring.core.types import Market
 from shoestring.simulation.market import SimulatedMarket
-from shoestring.simulation.scenario import MarketModel, Scenario, world_file
+from shoestring.simulation.scenario import MarketModel, Scenario, scenario_world_file
 from shoestring.simulation.simulate import simulate
 
 SPOT, ON_DEMAND = Market.SPOT, Market.ON_DEMAND
@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def market(model: MarketModel, starts_at: datetime = datetime(2026, 11, 1, tzinfo=UTC)) -> SimulatedMarket:
-    return SimulatedMarket(model, world_file(scenario()), starts_at, seed=0)
+    return SimulatedMarket(model, scenario_world_file(scenario()), starts_at, seed=0)
 
 
 def recorded(folder: Path, zone: str) -> MarketModel:
@@ -46,7 +46,7 @@ def test_a_pools_spot_price_follows_its_zone_and_the_recording_repeats(folder: P
 
 
 def test_availability_and_preemptions_follow_the_recording(folder: Path) -> None:
-    found, pool = market(recorded(folder, "b")), world_file(scenario()).pools[0]
+    found, pool = market(recorded(folder, "b")), scenario_world_file(scenario()).pools[0]
     assert [found.is_available(pool.name, SPOT, at_s) for at_s in (0, 59, 60, 119, 120, 240)] == [
         True,
         True,
@@ -56,7 +56,8 @@ def test_availability_and_preemptions_follow_the_recording(folder: Path) -> None
         False,
     ]
     assert found.is_available(pool.name, ON_DEMAND, 60)
-    assert [found.preempted_s(pool, SPOT, at_s, None) for at_s in (0, 130)] == [60, 240]  # type: ignore[arg-type]
+    ends_s = [found.preempted_s(pool, SPOT, at_s, None) for at_s in (0, 130)]  # type: ignore[arg-type]
+    assert ends_s == [60, 240]
 
 
 def test_without_spot_capacity_the_stage_is_routed_to_another_market(tmp_path: Path) -> None:
@@ -119,25 +120,28 @@ def test_an_invalid_recording_is_refused(
         market(MarketModel(trace=tmp_path, zones=zones))
 
 
+PRICE_HEADER = "from_date,machine_type,region,market,usd_per_hour\n"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("day,price\n1,2\n", "has no column from_date"),
         (
-            "from_date,machine_type,region,market,usd_per_hour\n2026-11-01,x,us-central1,spot,1\n",
+            PRICE_HEADER + "2026-11-01,x,us-central1,spot,1\n",
             "has no price of",
         ),
         (
-            "from_date,machine_type,region,market,usd_per_hour\n2026-11-01,n2-standard-4,us-central1,spit,1\n",
+            PRICE_HEADER + "2026-11-01,n2-standard-4,us-central1,spit,1\n",
             "'spit'",
         ),
         (
-            "from_date,machine_type,region,market,usd_per_hour\n2025-08-01,n2-standard-4,us-central1,spot,1\n",
+            PRICE_HEADER + "2025-08-01,n2-standard-4,us-central1,spot,1\n",
             "ends on 2025-08-01, before the simulation starts on 2026-11-01, "
             "so no price would change; start between",
         ),
         (
-            "from_date,machine_type,region,market,usd_per_hour\n2026-11-01,n2-standard-4,us-central1,spot,-1\n",
+            PRICE_HEADER + "2026-11-01,n2-standard-4,us-central1,spot,-1\n",
             "'-1' is not a price",
         ),
     ],

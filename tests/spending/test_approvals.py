@@ -17,9 +17,9 @@ from shoestring.core.record import record_bytes
 from shoestring.spending.approvals import (
     ENTRY_MARGIN_S,
     Approval,
+    insufficiency_reason,
     read_approvals,
     valid_approval,
-    why_insufficient,
     write_approval,
 )
 from shoestring.spending.audit.export import export_accounts
@@ -50,8 +50,8 @@ def test_the_newest_sufficient_approval_counts_and_an_insufficient_one_gives_the
     assert valid_approval(found, Decimal("5"), NOON) == last
     assert valid_approval({first: found[first]}, Decimal("5"), NOON) == first
     assert valid_approval(found, Decimal("6.000001"), NOON) is None
-    assert why_insufficient(found, Decimal("7"), NOON) == "ann approved $1.000000, which is less"
-    assert why_insufficient({}, Decimal("7"), NOON) == ""
+    assert insufficiency_reason(found, Decimal("7"), NOON) == "ann approved $1.000000, which is less"
+    assert insufficiency_reason({}, Decimal("7"), NOON) == ""
 
 
 def test_an_approval_that_expires_within_the_margin_does_not_count(store):
@@ -60,7 +60,7 @@ def test_an_approval_that_expires_within_the_margin_does_not_count(store):
     assert valid_approval(found, Decimal("5"), end - timedelta(seconds=ENTRY_MARGIN_S + 1)) == sha256
     assert valid_approval(found, Decimal("5"), end - timedelta(seconds=ENTRY_MARGIN_S)) is None
     assert (
-        why_insufficient(found, Decimal("5"), end)
+        insufficiency_reason(found, Decimal("5"), end)
         == "the approval of ann expires at 2026-11-22 12:00 UTC, and it is 2026-11-22 12:00"
     )
 

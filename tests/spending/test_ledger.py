@@ -70,7 +70,7 @@ def test_a_reservation_never_exceeds_what_is_left(ledger):
         match=r"reserve evaluate-1 of run: \$0\.400000 requested, \$0\.300000 left of \$1\.000000",
     ) as refused:
         ledger.reserve("run", "evaluate-1", "evaluate", 1, Decimal("0.40"))
-    assert (refused.value.asked_usd, refused.value.left_usd, refused.value.cap_usd) == (
+    assert (refused.value.requested_usd, refused.value.left_usd, refused.value.cap_usd) == (
         Decimal("0.4"),
         Decimal("0.3"),
         Decimal("1"),
@@ -280,7 +280,7 @@ def test_an_account_name_that_could_leave_the_ledger_folder_is_refused(ledger, n
         ledger.open(name, Decimal(1))
 
 
-def test_an_unknown_account_is_answered_with_the_known_ones(ledger):
+def test_an_unknown_account_is_refused_with_the_known_ones(ledger):
     with pytest.raises(UnknownName, match="there is no account called 'rum'; known: 2026-11, run"):
         ledger.state("rum")
     with pytest.raises(LedgerConflict, match="has not been opened"):

@@ -1,4 +1,4 @@
-"""Laws of the ledger that reservation for any requests, by any writers, with any interruption."""
+"""Laws of the ledger that hold for any requests, by any writers, with any interruption."""
 
 from __future__ import annotations
 

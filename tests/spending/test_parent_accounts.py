@@ -280,7 +280,7 @@ def test_a_clock_that_goes_back_changes_neither_order_nor_caps(store, ledger, cl
     verify(store, {})
 
 
-def test_a_late_opener_is_not_closed_by_a_concurrent_repair(store, clock, ledger):
+def test_an_account_that_opens_during_a_repair_is_not_closed_by_it(store, clock, ledger):
     """The repair reads no account, and the account is opened before the repair writes its entry."""
     ledger.open("run", Decimal("1"), campaign=SPRING)
     hashed = read_entry(store, MONTH, 2)

@@ -14,11 +14,11 @@ from shoestring.config.adaptation import AdaptationLimits
 from shoestring.spending.spend_forecast import (
     BATCH_BELOW,
     DRIFT_BAND,
-    DWELL_WINDOWS,
-    FIRST_WINDOWS,
+    WINDOWS_BETWEEN_CHANGES,
+    WINDOWS_BEFORE_PLAN,
     POOL_BELOW,
     VALIDATION_BELOW,
-    WINDOWS,
+    RECENT_WINDOWS,
     PlanChange,
     SpendTracker,
     TrainingPosition,
@@ -120,13 +120,13 @@ def test_drift_leads_to_a_plan_that_ends_within_the_limit(times: float, after: i
         machine.price *= Decimal(str(round(times, 3)))
     else:
         machine.pace *= times
-    machine.run(4 * DWELL_WINDOWS)
+    machine.run(4 * WINDOWS_BETWEEN_CHANGES)
     at = machine.position()
     on_trial = not machine.drift.recent_s_per_row
     assert (
         on_trial
         or machine.drift.spend_ratio(at) <= 1 + DRIFT_BAND
-        or at.left_s * 3600 < 2 * DWELL_WINDOWS * WINDOW_ROWS * machine.pace
+        or at.left_s * 3600 < 2 * WINDOWS_BETWEEN_CHANGES * WINDOW_ROWS * machine.pace
     )
     if machine.moves:
         assert machine.levers()[0] == "length"
@@ -139,7 +139,7 @@ def test_changes_are_at_least_a_dwell_apart(turns: list[float]) -> None:
     for times in turns:
         machine.window(times)
     numbers = [number for number, _ in machine.moves]
-    assert all(later - earlier >= DWELL_WINDOWS for earlier, later in pairwise(numbers))
+    assert all(later - earlier >= WINDOWS_BETWEEN_CHANGES for earlier, later in pairwise(numbers))
 
 
 def test_a_faster_machine_gets_a_longer_plan_up_to_all_samples() -> None:
@@ -163,7 +163,7 @@ def slowed(times: float, **kinds: object) -> Machine:
     return machine.run(300)
 
 
-def test_levers_are_used_mildest_first() -> None:
+def test_the_changes_with_the_least_effect_on_training_are_made_first() -> None:
     machine = slowed(7.0, validation_s=6.0, larger_is_quicker=1.5)
     assert list(dict.fromkeys(machine.levers())) == ["length", "validation", "batch", "pool"]
     assert machine.validation_share == AdaptationLimits().min_validation_share
@@ -205,7 +205,7 @@ def test_thresholds_are_ordered_mildest_first() -> None:
     assert 1 > VALIDATION_BELOW > BATCH_BELOW > POOL_BELOW > 0
 
 
-@given(st.floats(0.5, 2), st.integers(FIRST_WINDOWS, 60))
+@given(st.floats(0.5, 2), st.integers(WINDOWS_BEFORE_PLAN, 60))
 def test_the_forecast_is_between_its_bounds_and_contains_the_limit(times: float, windows: int) -> None:
     machine = Machine(budget_usd=100 * WINDOW_ROWS * 0.001 / 3600)
     assert (
@@ -215,7 +215,7 @@ def test_the_forecast_is_between_its_bounds_and_contains_the_limit(times: float,
     )
     machine.run(windows)
     machine.pace *= times
-    machine.run(WINDOWS)
+    machine.run(RECENT_WINDOWS)
     spent_usd = Decimal(str(round(machine.spent_usd, 6)))
     forecast = machine.drift.forecast(machine.position(), spent_usd)
     assert forecast is not None

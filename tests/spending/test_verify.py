@@ -231,7 +231,7 @@ def test_a_parent_that_settled_another_amount_than_was_spent_is_found(store):
         (9, "run-3 is closed and not settled in 2026-11 yet"),
     ],
 )
-def test_a_crash_between_two_accounts_is_unfinished_and_not_corrupt(store, at, message):
+def test_a_crash_between_two_accounts_is_reported_as_unfinished_and_not_as_corrupt(store, at, message):
     dying = Ledger(DyingStore(store.root, at - 2, wrote=False), StillClock())
     with pytest.raises(StoreError):
         dying.open("run-3", Decimal("1"))

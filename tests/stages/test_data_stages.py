@@ -1,4 +1,4 @@
-"""Ingest and preprocess as the frame runs them, on the flights themselves."""
+"""Ingest and preprocess on the full flights data, with the inputs that the supervisor passes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from shoestring.stages import ingest, preprocess
 from shoestring.stages.work import StageProgress, Work
 
 
-def work(folder: Path, stage: str, told: list[StageProgress] | None = None, **inputs: str) -> Work:
+def work(folder: Path, stage: str, reported: list[StageProgress] | None = None, **inputs: str) -> Work:
     scratch = folder / "scratch" / stage
     scratch.mkdir(parents=True, exist_ok=True)
     clock = WallClock()
@@ -41,15 +41,15 @@ def work(folder: Path, stage: str, told: list[StageProgress] | None = None, **in
         meter=Meter(Decimal("0.04"), clock.monotonic_s(), Decimal(1), None),
         clock=clock,
         scratch=scratch,
-        report_progress=(told if told is not None else []).append,
+        report_progress=(reported if reported is not None else []).append,
         should_stop=lambda: False,
     )
 
 
-def test_the_flights_go_from_raw_files_to_encoded_rows(tmp_path: Path) -> None:
-    told: list[StageProgress] = []
-    raw = ingest.run(work(tmp_path, "ingest", told))
-    done = preprocess.run(work(tmp_path, "preprocess", told, data=raw.key))
+def test_ingest_and_preprocess_turn_the_flights_files_into_encoded_rows(tmp_path: Path) -> None:
+    reported: list[StageProgress] = []
+    raw = ingest.run(work(tmp_path, "ingest", reported))
+    done = preprocess.run(work(tmp_path, "preprocess", reported, data=raw.key))
     store = FolderStore(tmp_path / "store")
     manifest = load_manifest(store, done.key)
     assert (raw.rows, done.rows) == (336_776, 327_346)
@@ -67,7 +67,7 @@ def test_the_flights_go_from_raw_files_to_encoded_rows(tmp_path: Path) -> None:
         "val": 0.1,
         "test": 0.1,
     }
-    assert {progress.phase for progress in told} == {
+    assert {progress.phase for progress in reported} == {
         "reading flights",
         "reading weather",
         "fitting",
@@ -76,7 +76,7 @@ def test_the_flights_go_from_raw_files_to_encoded_rows(tmp_path: Path) -> None:
     assert list((tmp_path / "scratch").rglob("part")) == []
 
 
-def test_a_second_run_finds_both_results_in_the_cache_and_damage_sends_it_back(
+def test_a_second_run_finds_both_results_in_the_cache_and_damage_is_a_cache_miss(
     flights_slice: Path, tmp_path: Path
 ) -> None:
     recipe = find_recipe(str(flights_slice))
@@ -99,7 +99,7 @@ def test_a_second_run_finds_both_results_in_the_cache_and_damage_sends_it_back(
 
 
 @pytest.mark.parametrize("stage", [ingest, preprocess])
-def test_the_cache_follows_what_matters_to_a_stage_and_nothing_else(stage: object) -> None:
+def test_the_cache_key_of_a_stage_depends_only_on_the_settings_that_it_uses(stage: object) -> None:
     recipe = find_recipe("flights")
     settings: Callable[..., dict[str, object]] = stage.settings  # type: ignore[attr-defined]
     same = recipe.model_copy(
@@ -109,7 +109,7 @@ def test_the_cache_follows_what_matters_to_a_stage_and_nothing_else(stage: objec
     assert settings(recipe.model_copy(update={"name": "other"}), 0) != settings(recipe, 0)
 
 
-def test_other_features_splits_or_targets_are_encoded_anew_but_not_ingested_anew() -> None:
+def test_other_features_splits_or_targets_are_encoded_again_but_not_ingested_again() -> None:
     recipe = find_recipe("flights")
     for changes in (
         {"numeric": ("distance",)},
@@ -122,14 +122,14 @@ def test_other_features_splits_or_targets_are_encoded_anew_but_not_ingested_anew
         assert preprocess.settings(changed, 0) != preprocess.settings(recipe, 0)
 
 
-def test_a_stage_that_is_asked_to_stop_stops_and_leaves_no_data_set(tmp_path: Path) -> None:
+def test_a_stage_that_is_requested_to_stop_stops_and_stores_no_data_set(tmp_path: Path) -> None:
     stopping = replace(work(tmp_path, "ingest"), should_stop=lambda: True)
     with pytest.raises(StageStopped, match="rows"):
         ingest.run(stopping)
     assert list(stopping.store.list("datasets/")) == []
 
 
-def test_a_stage_that_was_given_no_format_says_so(tmp_path: Path) -> None:
+def test_a_stage_without_a_format_reports_it(tmp_path: Path) -> None:
     for stage in (ingest, preprocess):
         with pytest.raises(StageFailed, match="no format"):
             stage.run(replace(work(tmp_path, "ingest"), format=None))
@@ -147,7 +147,7 @@ print(next(line for line in open("/proc/self/status") if line.startswith("VmHWM"
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the peak of its memory from /proc")
-def test_both_stages_together_stay_inside_the_memory_they_ask_for(tmp_path: Path) -> None:
+def test_both_stages_together_stay_within_the_memory_that_they_request(tmp_path: Path) -> None:
     script = MEASURED.format(folder=str(Path(__file__).parent), store=str(tmp_path))
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     asked_gb = max(

@@ -10,7 +10,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from made_up import table
+from small_dataset import table
 from training_bench import TrainingBench, class_prior_loss
 
 from shoestring.config.adaptation import AdaptationLimits

@@ -17,7 +17,7 @@ from clocks import StillClock
 from examples import examples
 from hypothesis import example, given
 from hypothesis import strategies as st
-from made_up import table
+from small_dataset import table
 from training_bench import TrainingBench, stop_after
 
 from shoestring.core.errors import StageStopped

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_up import encoding_of, table
 from pydantic import ValidationError
+from small_dataset import encoding_of, table
 from training_bench import TrainingBench, class_prior_loss
 
 from shoestring.config.adaptation import AdaptationLimits

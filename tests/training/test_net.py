@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from made_up import CODE, NUMBER, RECORD, encoding_of, table
+from small_dataset import CODE, NUMBER, RECORD, encoding_of, table
 from training_bench import TINY, class_prior_loss
 
 from shoestring.core.datasets import Encoding, Feature

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import train_process
-from made_up import dataset
+from small_dataset import dataset
 from train_process import EPOCHS, work
 
 from shoestring.backends.folder_store import FolderStore

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made_up import table
+from small_dataset import table
 from training_bench import TINY, TrainingBench, class_prior_loss, same_weights, stop_after
 
 from shoestring.core.datasets import Encoding, Feature
@@ -99,7 +99,9 @@ def test_every_row_is_trained_once_an_epoch_for_any_batch_size(tmp_path: Path, b
     ]
 
 
-def test_a_small_table_gets_small_batches_and_a_large_one_the_recipes(tmp_path: Path) -> None:
+def test_a_small_table_gets_small_batches_and_a_large_one_the_batch_size_of_the_recipe(
+    tmp_path: Path,
+) -> None:
     def batch(rows: int) -> int:
         return (
             TrainingBench(

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from clocks import StillClock
-from made_up import Array, encoding_of, table
+from small_dataset import Array, encoding_of, table
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.config.adaptation import AdaptationLimits

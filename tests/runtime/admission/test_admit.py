@@ -176,7 +176,7 @@ def test_admission_does_not_pay_for_cached_results(finished: Finished, tmp_path:
     first, _ = decide_and_reserve(warm, admit(warm, enough), enough, StageInputs())
     assert first.choice is not None and first.choice.cached
     assert [each.reserved_usd == 0 for each in first.plan] == [True, False, False]
-    # What an author's own stage, of which only its router knows the code, leaves is not looked for.
+    # Admission does not look up results of an author's own stage, because only its router knows its code.
     own = admit(
         warm, replace(run_request(recipe, needs=(*INGEST, Need(stage="dedupe"))), run_id="own", seed=7)
     )

@@ -38,7 +38,7 @@ def month_of(world: World) -> str:
     return f"{world.clock.now():%Y-%m}"
 
 
-def test_a_budget_above_what_one_run_may_have_is_refused_and_one_that_is_not_is_admitted(
+def test_a_budget_above_the_cap_of_one_run_is_refused_and_one_at_the_cap_is_admitted(
     world: World, recipe: Recipe
 ) -> None:
     strict = paid_by(world, run_usd=MONEY - Decimal("0.000001"))
@@ -62,7 +62,7 @@ def test_the_smaller_of_two_stage_budgets_applies(
         began.ledger.extend("r", "ingest-1", CAP)
 
 
-def test_a_stage_budget_that_nothing_fits_is_refused_before_anything_starts(
+def test_a_stage_budget_below_every_offer_is_refused_before_anything_starts(
     world: World, recipe: Recipe
 ) -> None:
     with pytest.raises(Refused, match=r"the stage's own budget is \$0\.000001"):
@@ -100,7 +100,7 @@ def test_a_month_that_spent_more_than_its_new_cap_starts_no_run(world: World, re
     assert "second" not in account_names(world.store)
 
 
-def test_of_runs_that_race_for_a_months_cap_as_many_start_as_fit(world: World, recipe: Recipe) -> None:
+def test_racing_runs_start_until_the_months_cap_is_reached(world: World, recipe: Recipe) -> None:
     strict = paid_by(world, month_usd=MONEY * 2)
     lost = concurrent_refusals(4, lambda number: admit(strict, run_request(recipe, run_id=f"r{number}")))
     state = Ledger(world.store, world.clock).state(month_of(world))

@@ -62,7 +62,7 @@ def test_runs_of_a_campaign_share_its_cap_and_one_beyond_it_is_refused(world: Wo
 
 
 def test_a_run_waits_until_other_runs_release_the_money_that_it_needs(world: World, recipe: Recipe) -> None:
-    """If the policy allows it; not for spent money, and not beyond its deadline."""
+    """A run waits only if the policy allows it, only for reserved money, and not beyond its deadline."""
     patient = replace(world, policy=Policy(start=StartPolicy(max_delay_s=3600, poll_s=60)))
     paid, sentences = paid_by(patient, MONEY), list[str]()
     began = begin(paid, run_request(recipe, run_id="first", needs=INGEST))
@@ -104,7 +104,7 @@ def test_released_money_returns_to_the_campaign_and_a_refused_run_then_starts(
     began.ledger.settle("first", "ingest-1", Decimal("0.000010"))
     settle_run(paid, "first")
     assert campaign(paid) == MONEY - began.ledger.state("first").spent_usd
-    # As an engine that tries it again does.
+    # An engine that retries the run sends the same request.
     assert (
         find_or_admit(paid, run_request(recipe, run_id="second", budget_usd=MONEY / 2)).start.account
         == "second.2"
@@ -169,7 +169,7 @@ def test_an_ambiguous_campaign_name_is_refused_when_it_is_read(flights_slice: Pa
             Budgets.model_validate({"campaigns": {"spring": budget}})
 
 
-def test_of_runs_that_race_for_a_campaigns_cap_as_many_start_as_fit(world: World, recipe: Recipe) -> None:
+def test_racing_runs_start_until_the_campaigns_cap_is_reached(world: World, recipe: Recipe) -> None:
     paid = paid_by(world, MONEY * 2, month_usd=MONEY * 10)
     lost = concurrent_refusals(4, lambda number: admit(paid, run_request(recipe, run_id=f"r{number}")))
     month = Ledger(world.store, world.clock).state(f"{world.clock.now():%Y-%m}")
@@ -184,7 +184,7 @@ def test_a_new_run_repairs_campaign_accounts_too(world: World, recipe: Recipe) -
     ledger = Ledger(world.store, world.clock)
     ledger.settle("first", "ingest-1", Decimal(0))
     ledger.settle("first", "overhead-1", Decimal(0))
-    # Its closing dies before it comes to the accounts above.
+    # The writer dies while closing the run, before it writes to the parent accounts.
     ledger.close("first")
     month = f"{world.clock.now():%Y-%m}"
     for account in (month, "spring.campaign"):

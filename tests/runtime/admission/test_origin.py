@@ -1,5 +1,5 @@
-"""An author's own stage: the router needs only what its pipeline names, its module runs, its result is
-cached.
+"""An author's own stage: the router needs only its declaration in the pipeline; the stage's pod runs its
+module; its result is cached.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from shoestring.runtime.supervisor.run_stage import run_stage
 from shoestring.stages.work import Origin
 
 NEED = Need(stage="measure", setup_s=1.0)
-# An attempt in this process is as old as the process, and teaches that to the next.
+# An attempt in this process is as old as the process, and its receipt affects the next attempt.
 MONEY = Decimal(10)
 STAGE = """
 from shoestring.data.storage.blobs import put_blob
@@ -94,7 +94,7 @@ def test_a_router_decides_for_a_stage_without_having_its_code(
     assert values["decision_key"] == "runs/r/decisions/measure-1.json"
 
 
-def test_its_module_does_the_work_with_the_settings_of_its_pipeline(
+def test_the_stages_pod_runs_its_module_with_the_settings_of_its_pipeline(
     world: World, recipe: Recipe, author: Path
 ) -> None:
     outcome = done(world, recipe, "r", origin("hello"))
@@ -102,7 +102,7 @@ def test_its_module_does_the_work_with_the_settings_of_its_pipeline(
     assert read_record(world.store, "runs/r/receipts/measure-1.json", Receipt).status == "done"
 
 
-def test_its_result_is_cached_until_code_or_settings_change(
+def test_the_result_of_an_own_stage_is_cached_until_code_or_settings_change(
     world: World, recipe: Recipe, author: Path
 ) -> None:
     done(world, recipe, "first", origin())

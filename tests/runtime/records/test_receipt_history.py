@@ -94,7 +94,7 @@ def test_the_history_is_bounded_and_frequent_work_does_not_displace_rare_work(tm
     assert often[-1] == 399 and sum(often) / SLOTS > 300
 
 
-def test_the_same_receipt_is_stored_once(tmp_path: Path) -> None:
+def test_a_receipt_that_is_recorded_twice_is_stored_once(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
     for _ in range(2):
         add_to_history(store, receipt(1))

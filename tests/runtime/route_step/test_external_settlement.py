@@ -46,7 +46,7 @@ def ended(world: World, life: PodLifetime) -> World:
 
 @pytest.fixture
 def decision(world: World, tmp_path: Path) -> Decision:
-    """Route the component and return the decision; from here on it runs by itself."""
+    """Route the component and return the decision; the component then runs without Shoestring."""
     request = RunRequest("r", recipe_in(tmp_path), (NEED,), MONEY, None, 7, metered=False)
     route(world, request, StageInputs(), str(tmp_path / "decision.json"), str(tmp_path / "page.md"))
     return Decision.model_validate_json((tmp_path / "decision.json").read_bytes())
@@ -59,7 +59,9 @@ def recipe_in(folder: Path) -> Recipe:
     )
 
 
-def test_its_pod_is_found_by_the_engines_id_of_the_run(world: World, tmp_path: Path) -> None:
+def test_the_pod_of_an_external_component_is_found_by_the_engines_run_id(
+    world: World, tmp_path: Path
+) -> None:
     request = RunRequest("r", recipe_in(tmp_path), (NEED,), MONEY, None, 7, metered=False, job_id="0d3f-job")
     route(world, request, StageInputs(), str(tmp_path / "decision.json"), str(tmp_path / "page.md"))
     heartbeat = last_heartbeat(world.store, "r", "theirs-1")
@@ -78,13 +80,13 @@ def settled(world: World) -> tuple[Decimal, Receipt]:
     settle_run(world, "r")
     state = Ledger(world.store, world.clock, str(world.pod)).state("r")
     assert (state.closed, state.reservations) == (True, {})
-    # What the books hold in the end: the settlement, and its adjustment.
+    # The final state of the ledger: the settlement and its adjustment.
     return state.stages["theirs"].spent_usd, read_record(
         world.store, "runs/r/receipts/theirs-1.json", Receipt
     )
 
 
-def test_it_is_charged_from_its_router_to_the_next_step_of_shoestrings(
+def test_an_external_component_is_charged_from_its_router_to_shoestrings_next_step(
     world: World, decision: Decision
 ) -> None:
     world.clock.sleep(12)
@@ -95,13 +97,15 @@ def test_it_is_charged_from_its_router_to_the_next_step_of_shoestrings(
     assert (receipt.status, receipt.outcome) == ("done", None)
 
 
-def test_it_is_never_settled_above_what_was_reserved_for_it(world: World, decision: Decision) -> None:
+def test_an_external_component_is_never_settled_above_its_reservation(
+    world: World, decision: Decision
+) -> None:
     assert decision.choice is not None
     world.clock.sleep(86400)
     assert settled(world)[0] == decision.choice.p95_usd
 
 
-def test_it_is_adjusted_to_its_pods_times_where_the_cluster_reports_them(
+def test_an_external_component_is_adjusted_to_the_pod_times_that_the_cluster_reports(
     world: World, decision: Decision
 ) -> None:
     began = world.clock.now() + timedelta(seconds=5)
@@ -110,13 +114,17 @@ def test_it_is_adjusted_to_its_pods_times_where_the_cluster_reports_them(
     assert settled(ended(world, lifetime))[0] == price(decision, 7)
 
 
-def test_the_clusters_reason_for_its_end_is_in_its_receipt(world: World, decision: Decision) -> None:
+def test_the_receipt_has_the_reason_that_the_cluster_reports_for_the_end_of_the_pod(
+    world: World, decision: Decision
+) -> None:
     world.clock.sleep(10)
     _, receipt = settled(ended(world, PodLifetime(alive=False, reason="Error, exit code 3")))
     assert (receipt.status, receipt.cause, receipt.reason) == ("failed", "code", "Error, exit code 3")
 
 
-def test_it_is_not_taken_for_dead_before_the_end_of_its_run(world: World, decision: Decision) -> None:
+def test_an_external_component_is_not_treated_as_dead_before_the_end_of_its_run(
+    world: World, decision: Decision
+) -> None:
     world.clock.sleep(3600)
     ledger = Ledger(world.store, world.clock, str(world.pod))
     assert settle_lost_pods(ledger, world.store, world.cluster, "r", "r", exclude={"overhead-1"}) == []
@@ -124,14 +132,16 @@ def test_it_is_not_taken_for_dead_before_the_end_of_its_run(world: World, decisi
 
 
 @pytest.mark.parametrize("is_alive", [True, False])
-def test_its_run_stays_open_while_its_pod_is_alive(world: World, decision: Decision, is_alive: bool) -> None:
+def test_the_run_stays_open_while_the_pod_of_an_external_component_is_alive(
+    world: World, decision: Decision, is_alive: bool
+) -> None:
     world.clock.sleep(10 * world.policy.abandoned_after_s)
     sweep_world(ended(world, PodLifetime(alive=is_alive)), Queue())
     state = Ledger(world.store, world.clock, str(world.pod)).state("r")
     assert (str(decision.question.attempt_id) in state.reservations, state.closed) == (is_alive, not is_alive)
 
 
-def test_its_result_is_not_looked_up_in_the_cache(decision: Decision) -> None:
+def test_the_result_of_an_external_component_is_not_looked_up_in_the_cache(decision: Decision) -> None:
     assert decision.question.digests["cache"] == ""
     assert decision.choice is not None
     assert not decision.choice.cached

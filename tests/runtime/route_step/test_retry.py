@@ -270,7 +270,7 @@ def test_concurrent_routers_of_one_attempt_return_the_same_decision(
     run, gate, found = admit(world, request), threading.Barrier(4), []
 
     def route(number: int) -> None:
-        # Two of them see other pools than the other two.
+        # Two of the four routers see both pools; the other two see only the large one.
         own_world = on_cluster(world, (SMALL, LARGE) if number % 2 else (LARGE,))[0]
         gate.wait()
         found.append(decide_and_reserve(own_world, run, request, StageInputs()))

@@ -137,7 +137,7 @@ def test_decreases_pay_for_increases_in_any_order_of_names(began: StartedAttempt
     done(began)
     rate, left_usd = began.attempt.choice.usd_per_hour, began.ledger.state(began.account).left_usd
     assert left_usd is not None
-    # The last attempt by name, settled at all that was left: its pod took next to nothing.
+    # The last attempt by name was settled at all remaining money, but its pod ran only briefly.
     decision = began.attempt.decision.model_copy(
         update={"question": began.attempt.decision.question.model_copy(update={"attempt": 2})}
     )
@@ -163,7 +163,7 @@ def test_decreases_pay_for_increases_in_any_order_of_names(began: StartedAttempt
     assert (settled_usd["ingest-1"], settled_usd["ingest-2"]) == (cost_usd(rate, 32), cost_usd(rate, 1))
 
 
-def test_a_supervisor_keeps_back_the_price_of_its_pods_end(
+def test_a_supervisor_reserves_the_price_of_the_end_of_its_pod(
     laptop: Path, flights_slice: Path, tmp_path: Path
 ) -> None:
     world = on_cluster(small_world(laptop, tmp_path, SetClock()), rules=Policy(pod_exit_s=2.0))[0]

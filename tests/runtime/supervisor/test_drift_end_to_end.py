@@ -11,8 +11,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from made_up import dataset
 from runtime_world import TRAIN, small_world
+from small_dataset import dataset
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.core.receipt import Receipt

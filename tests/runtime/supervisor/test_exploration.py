@@ -110,7 +110,7 @@ def check_that_it_stays(began: StartedAttempt, monitor: MigrationMonitor, reason
     assert monitor.last_check.decision.code is reason
 
 
-def test_a_training_tries_an_unmeasured_pool_leaves_a_worse_one_and_the_next_run_knows(
+def test_a_training_tries_an_unmeasured_pool_and_leaves_a_slower_one_for_good(
     world: World, flights_slice: Path
 ) -> None:
     at_one = start_training(world, flights_slice)
@@ -164,7 +164,9 @@ def test_a_migrated_attempt_teaches_its_speed_and_the_next_one_only_its_own(
     assert receipt.prior_s < second.attempt.choice.prior_s_of(samples)
 
 
-def test_a_stage_that_was_stopped_otherwise_teaches_nothing(world: World, flights_slice: Path) -> None:
+def test_a_stage_that_was_stopped_for_another_reason_teaches_nothing(
+    world: World, flights_slice: Path
+) -> None:
     began = start_training(world, flights_slice)
     train_for(began, 20)
     settle_and_record(began.attempt, ChildResult(status="stopped", cause="stop-requested", reason="SIGTERM"))
@@ -185,7 +187,7 @@ def test_a_stage_that_was_stopped_otherwise_teaches_nothing(world: World, flight
     ],
     ids=["no checks", "no moves", "no way back", "not allowed"],
 )
-def test_nothing_is_explored_that_the_policy_would_not_let_the_run_leave_again(
+def test_no_pool_is_explored_if_the_policy_does_not_allow_a_migration_away_from_it(
     world: World, flights_slice: Path, policy: Policy
 ) -> None:
     began = start_training(replace(world, policy=policy), flights_slice)

@@ -45,7 +45,7 @@ def run_until_its_reservation_is_gone(began: StartedAttempt) -> None:
     began.world.clock.sleep(attempt.started_s + seconds - began.world.clock.monotonic_s() + 0.01)
 
 
-def test_an_attempt_inside_its_reservation_asks_for_nothing(fixed: StartedAttempt) -> None:
+def test_an_attempt_inside_its_reservation_requests_no_extension(fixed: StartedAttempt) -> None:
     before = fixed.ledger.state(fixed.account).entries
     ask(fixed)
     assert fixed.ledger.state(fixed.account).entries == before
@@ -76,7 +76,7 @@ def test_an_extension_is_as_large_as_the_money_left_allows(fixed: StartedAttempt
     assert fixed.ledger.state(fixed.account).left_usd == 0
 
 
-def test_the_price_of_the_exit_is_kept_back_from_the_work(
+def test_the_price_of_the_exit_is_reserved_from_the_money_for_the_work(
     fixed: StartedAttempt,
 ) -> None:
     attempt = fixed.attempt
@@ -94,13 +94,13 @@ def costly(began: StartedAttempt) -> Attempt:
 
 
 def run_until(began: StartedAttempt, attempt: Attempt, left_s: float) -> None:
-    """Run until this many seconds before only the price of the exit is left."""
+    """Run until `left_s` before the moment when only the price of the exit is left."""
     left_usd = attempt.reserved_usd - attempt.exit_usd - attempt.spent_usd()
     began.world.clock.sleep(float(left_usd / attempt.price_usd(3600)) * 3600 - left_s)
 
 
 def test_an_extension_is_requested_ahead_of_time_without_waiting(fixed: StartedAttempt) -> None:
-    """Also while the store is unreachable for a moment."""
+    """The request also succeeds if the store is unreachable for a moment."""
     attempt, away = costly(fixed), UnreachableStore(fixed.world.store.root)
     before_usd, ledger = attempt.reserved_usd, Ledger(away, fixed.world.clock)
     run_until(fixed, attempt, 5.0)
@@ -203,7 +203,7 @@ def test_a_refused_extension_stops_the_stage_with_a_reason_that_has_the_numbers(
     )
 
 
-def test_an_attempt_that_was_taken_for_dead_stops_at_its_next_request(fixed: StartedAttempt) -> None:
+def test_an_attempt_that_was_settled_as_dead_stops_at_its_next_request(fixed: StartedAttempt) -> None:
     fixed.ledger.settle(fixed.account, "ingest-1", Decimal(0), "no heartbeat")
     run_until_its_reservation_is_gone(fixed)
     ask(fixed)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from commands import Ran, shoestring
-from made_up import dataset
 from runtime_world import TRAIN, check_sample_ranges, small_world
+from small_dataset import dataset
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.core import store_layout
@@ -122,7 +122,7 @@ def receipt(moved: Engine, hold: str) -> Receipt:
 
 
 @pytest.mark.slow
-def test_it_stops_at_a_checkpoint_and_continues_elsewhere(moved: Engine) -> None:
+def test_a_migrating_training_stops_at_a_checkpoint_and_continues_on_the_other_pool(moved: Engine) -> None:
     first, second = receipt(moved, "train-1"), receipt(moved, "train-2")
     assert (first.pool, first.status, first.cause) == ("one", "stopped", "migrated")
     assert (second.pool, second.status) == ("two", "done"), second.reason
@@ -141,7 +141,7 @@ def test_each_attempt_teaches_with_its_own_samples(moved: Engine) -> None:
     assert first.teaches and second.teaches
     assert before is not None and one is not None and two is not None and second.outcome is not None
     assert first.prior_s == one.prior_s_of(before.samples)
-    # It went on from the checkpoint, which is no older than the last that the first one told of.
+    # The second attempt resumed from the checkpoint, which is no older than the last that the first reported.
     assert two.prior_s_of(1) < second.prior_s <= two.prior_s_of(second.outcome.samples - before.samples)
 
 

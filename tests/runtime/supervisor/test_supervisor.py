@@ -94,7 +94,7 @@ def test_a_child_that_ignores_term_is_killed_after_its_grace_period(
 def test_a_child_that_ignores_term_gets_no_grace_period_that_is_not_paid_for(
     fixed: StartedAttempt, tmp_path: Path
 ) -> None:
-    """On a clock that does not move, so that the grace period never ends."""
+    """The clock does not move, so that the grace period never ends."""
     fixed.reserve_all_but(Decimal(0))
     fixed.world.clock.sleep(float(fixed.attempt.reserved_usd / fixed.attempt.choice.usd_per_hour) * 3600)
     child = start_process(IGNORES_TERM)
@@ -186,7 +186,7 @@ class CountedStore(FolderStore):
 def test_a_stage_writes_heartbeats_at_the_interval_of_the_policy(
     laptop: Path, flights_slice: Path, tmp_path: Path, interval_s: float, most: int
 ) -> None:
-    """About 40 s of a fast clock."""
+    """The stage runs for about 40 s of a fast clock."""
     world = small_world(laptop, tmp_path, FastClock(20))
     store, rules = CountedStore(world.store.root), world.policy.model_copy(update={"heartbeat_s": interval_s})
     began = begin(replace(world, store=store, policy=rules), run_request(flights_slice, needs=INGEST))
@@ -221,7 +221,9 @@ def test_a_stage_that_is_killed_while_it_is_supervised_fails(
     assert "SIGKILL" in ending.reason
 
 
-def a_frame(began: StartedAttempt, laptop: Path, folder: Path, launcher: str) -> subprocess.Popen[str]:
+def start_supervisor(
+    began: StartedAttempt, laptop: Path, folder: Path, launcher: str
+) -> subprocess.Popen[str]:
     line = command(
         "stage",
         "ingest",
@@ -260,7 +262,7 @@ def test_a_supervisor_whose_launcher_has_died_stops_its_child_and_settles(
     )
     launcher.kill()
     launcher.wait()
-    frame = a_frame(began, laptop, tmp_path, identity)
+    frame = start_supervisor(began, laptop, tmp_path, identity)
     _, err = frame.communicate(timeout=60)
     assert frame.returncode == 1, err
     check_that_it_settled(began, "the process that launched the run is gone")
@@ -270,7 +272,7 @@ def test_a_supervisor_that_receives_term_settles_and_writes_its_receipt(
     laptop: Path, flights_slice: Path, tmp_path: Path
 ) -> None:
     began = begin(small_world(laptop, tmp_path), run_request(flights_slice, needs=INGEST))
-    frame = a_frame(began, laptop, tmp_path, str(this_process()))
+    frame = start_supervisor(began, laptop, tmp_path, str(this_process()))
     while frame.poll() is None:
         beat = last_heartbeat(began.world.store, "r", "ingest-1")
         if beat and beat.state == "running":

@@ -1,4 +1,4 @@
-"""Tables that were made up, as preprocess would leave them."""
+"""Synthetic encoded tables, in the form that preprocess stores."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ RECORD = np.dtype([("code", "i4"), ("number", "f4"), ("y", "i4")])
 
 
 def table(rows: int, seed: int) -> Array:
-    """`y` is 1 with the chance that `code` (odd or even) and `number` say; a small network learns it in seconds."""
+    """Return rows whose `y` is 1 with a probability that depends on `number` and on whether `code` is odd.
+
+    A small network learns it in seconds.
+    """
     generator = np.random.default_rng(seed)
     found = np.empty(rows, RECORD)
     found["code"], found["number"] = generator.integers(0, 9, rows), generator.normal(size=rows)
@@ -39,7 +42,7 @@ def encoding_of(train: Array) -> Encoding:
 
 
 def dataset(store: FolderStore, scratch: Path, rows: dict[str, int]) -> str:
-    """Such a table of so many rows in each split; the key of its manifest."""
+    """Store a data set with these numbers of rows, by split; return the key of its manifest."""
     splits = {}
     for seed, (split, count) in enumerate(rows.items()):
         found = table(count, seed)
@@ -48,7 +51,7 @@ def dataset(store: FolderStore, scratch: Path, rows: dict[str, int]) -> str:
 
 
 def save(store: FolderStore, scratch: Path, splits: Mapping[str, pa.Table], encoding: Encoding) -> str:
-    """The key of the manifest of encoded tables, one a split."""
+    """Store encoded tables, one for each split; return the key of their manifest."""
     parts = {}
     for split, rows in splits.items():
         writer = PartWriter(store, Format.PACKED, scratch)

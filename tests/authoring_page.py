@@ -1,4 +1,4 @@
-"""The authoring page, followed: its files are written and its commands run, in its order."""
+"""Follow the authoring page: write its files and run its commands, in its order."""
 
 from __future__ import annotations
 
