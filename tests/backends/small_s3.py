@@ -74,7 +74,7 @@ class Handler(BaseHTTPRequestHandler):
         key = unquote(urlsplit(self.path).path).removeprefix("/shoestring/")
         small.requests.append(f"{self.command} {key}")
         left = int(self.headers.get("Content-Length", 0))
-        data = self.rfile.read(left) if left < LARGE_BYTES else self.swallow(left)
+        data = self.rfile.read(left) if left < LARGE_BYTES else self.discard(left)
         is_next = small.faults and small.faults[0].startswith(self.command)
         fault = small.faults.pop(0).split()[1] if is_next else ""
         if fault == "dropped":
@@ -103,7 +103,7 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self.answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
 
-    def swallow(self, left: int) -> bytes:
+    def discard(self, left: int) -> bytes:
         while left:
             left -= len(self.rfile.read(min(left, 1 << 20)))
         return b"a large object"

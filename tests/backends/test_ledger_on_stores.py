@@ -65,7 +65,7 @@ class JumpingClock(WallClock):
         return super().now() + timedelta(days=self._dice.uniform(-90, 90))
 
 
-def insist(ask: Any, *given: Any, **also: Any) -> None:
+def with_retries(ask: Any, *given: Any, **also: Any) -> None:
     """Repeat a request, as callers do after the store failed."""
     for _ in range(50):
         with suppress(StoreError):
@@ -75,20 +75,20 @@ def insist(ask: Any, *given: Any, **also: Any) -> None:
 
 
 def a_month(ledger: Ledger) -> None:
-    insist(ledger.open, MONTH, Decimal(3))
-    insist(ledger.open, SPRING, Decimal(2))
+    with_retries(ledger.open, MONTH, Decimal(3))
+    with_retries(ledger.open, SPRING, Decimal(2))
     for run in ("one", "two"):
-        insist(ledger.open, run, Decimal("0.5"), MONTH, campaign=SPRING)
+        with_retries(ledger.open, run, Decimal("0.5"), MONTH, campaign=SPRING)
         for stage in ("ingest", "train"):
-            insist(ledger.reserve, run, f"{stage}-1", stage, 1, Decimal("0.2"))
-            insist(ledger.extend, run, f"{stage}-1", CENT, id="first")
-            insist(ledger.settle, run, f"{stage}-1", Decimal("0.15"))
-            insist(ledger.adjust, run, f"{stage}-1", -CENT, "true times", id="exit")
-        insist(ledger.set_cap, run, Decimal("0.75"))
-        insist(ledger.close, run)
+            with_retries(ledger.reserve, run, f"{stage}-1", stage, 1, Decimal("0.2"))
+            with_retries(ledger.extend, run, f"{stage}-1", CENT, id="first")
+            with_retries(ledger.settle, run, f"{stage}-1", Decimal("0.15"))
+            with_retries(ledger.adjust, run, f"{stage}-1", -CENT, "true times", id="exit")
+        with_retries(ledger.set_cap, run, Decimal("0.75"))
+        with_retries(ledger.close, run)
 
 
-def counted(found: Verification) -> dict[str, tuple[Decimal, Decimal, int]]:
+def amounts_of(found: Verification) -> dict[str, tuple[Decimal, Decimal, int]]:
     return {state.account: (state.spent_usd, state.held_usd, state.entries) for state in found.accounts}
 
 
@@ -96,7 +96,7 @@ def test_a_month_of_runs_is_equal_on_every_store(location: StoreLocation) -> Non
     a_month(Ledger(location.open(), WallClock()))
     found = verify(location.open(), {})
     once = (Decimal("0.28"), Decimal(0))
-    assert counted(found) == {
+    assert amounts_of(found) == {
         MONTH: (Decimal("0.56"), 0, 7),
         SPRING: (Decimal("0.56"), 0, 7),
         "one": (*once, 11),
@@ -126,7 +126,7 @@ def test_a_stale_list_hides_no_account_from_writers_and_verification(location: S
     a_month(Ledger(location.open(), WallClock()))
     behind = FaultyStore(location.open(), 0)
     assert len({key.split("/")[1] for key in behind.list("ledger/")}) < 4
-    assert counted(verify(behind, {})) == counted(verify(location.open(), {}))
+    assert amounts_of(verify(behind, {})) == amounts_of(verify(location.open(), {}))
     assert Ledger(behind, WallClock()).state("two").closed
 
 
@@ -182,7 +182,7 @@ def test_many_writers_on_faulty_stores_write_each_entry_once(location: StoreLoca
         )
         for number in range(5):
             with suppress(BudgetExceeded):
-                insist(ledger.reserve, "run", f"work-{me}-{number}", "work", number, CENT)
+                with_retries(ledger.reserve, "run", f"work-{me}-{number}", "work", number, CENT)
                 granted += 1
         return granted
 

@@ -58,7 +58,7 @@ def write_pending(store: Store, number: int, *entries: PendingEntry) -> None:
         )
 
 
-def crowded(store: Store, cap_usd: Decimal = Decimal(1)) -> Ledger:
+def contended_ledger(store: Store, cap_usd: Decimal = Decimal(1)) -> Ledger:
     """A ledger with an account whose last entry, number 2, was contended."""
     Ledger(store, WallClock()).open("run", cap_usd, parent=None)
     account = ChainWriter(store, WallClock()).latest("run")
@@ -71,7 +71,7 @@ def crowded(store: Store, cap_usd: Decimal = Decimal(1)) -> Ledger:
 
 def test_one_writer_commits_the_pending_entries_of_all(location: StoreLocation) -> None:
     store = location.open()
-    ledger = crowded(store)
+    ledger = contended_ledger(store)
     write_pending(store, 3, *(pending_entry("run", f"theirs-{number}") for number in range(20)))
     ledger.reserve("run", "mine", "work", 1, CENT)
     written = read_object(store, "run", 3)
@@ -91,7 +91,7 @@ def test_one_writer_commits_the_pending_entries_of_all(location: StoreLocation) 
 
 def test_a_pending_entry_above_the_cap_is_left_out_and_refused(location: StoreLocation) -> None:
     store = location.open()
-    ledger = crowded(store, CENT * 3)
+    ledger = contended_ledger(store, CENT * 3)
     write_pending(
         store,
         3,
@@ -109,7 +109,7 @@ def test_a_pending_entry_above_the_cap_is_left_out_and_refused(location: StoreLo
 
 def test_a_pending_entry_for_a_taken_number_is_never_committed_later(location: StoreLocation) -> None:
     store = location.open()
-    ledger = crowded(store)
+    ledger = contended_ledger(store)
     unaware = Ledger(store, WallClock())
     unaware._chains._accounts["run"] = ChainWriter(store, WallClock()).latest("run")
     write_pending(store, 3, pending_entry("run", "gave-up"))
@@ -141,7 +141,7 @@ def test_a_pending_entry_for_a_taken_number_is_never_committed_later(location: S
 )
 def test_a_malformed_pending_entry_is_ignored(location: StoreLocation, damage: bytes) -> None:
     store = location.open()
-    ledger = crowded(store)
+    ledger = contended_ledger(store)
     store.put(f"{store_layout.pending_entries('run', 3)}damage.json", damage)
     write_pending(store, 3, pending_entry("run", "theirs"))
     assert ledger.reserve("run", "mine", "work", 1, CENT).entry.amount_microusd == 10_000
@@ -150,7 +150,7 @@ def test_a_malformed_pending_entry_is_ignored(location: StoreLocation, damage: b
 
 
 def test_group_commit_ends_when_no_writer_joins(location: StoreLocation) -> None:
-    ledger = crowded(location.open())
+    ledger = contended_ledger(location.open())
     for number in range(3):
         ledger.reserve("run", f"mine-{number}", "work", 1, CENT)
     assert not [key for key in location.open().list("pending/") if "/00000004/" in key]
@@ -161,7 +161,7 @@ def test_group_commit_ends_when_no_writer_joins(location: StoreLocation) -> None
 NEVER = 10**9
 
 
-class Mortal:
+class DyingStore:
     """A store with 1 ms latency whose process dies just before or just after its n-th write."""
 
     def __init__(self, store: Store, at: int, wrote: bool) -> None:
@@ -187,11 +187,11 @@ class Mortal:
 def test_writers_that_die_lose_no_confirmed_entry_and_double_none(location: StoreLocation, seed: int) -> None:
     dice, gate = random.Random(seed), threading.Barrier(WRITERS)
     deaths = [(dice.randrange(2, 20), dice.random() < 0.5) for _ in range(2)]
-    crowded(location.open(), CENT * (WRITERS * ASKS_EACH - 6))
+    contended_ledger(location.open(), CENT * (WRITERS * ASKS_EACH - 6))
 
     def ask(me: int) -> tuple[set[str], set[str]]:
         at, wrote = deaths[me] if me < len(deaths) else (NEVER, False)
-        ledger = Ledger(Mortal(location.open(), at, wrote), WallClock(), f"pod-{me}")
+        ledger = Ledger(DyingStore(location.open(), at, wrote), WallClock(), f"pod-{me}")
         granted, refused = set[str](), set[str]()
         gate.wait()
         for number in range(ASKS_EACH):
@@ -220,7 +220,7 @@ def test_writers_that_die_lose_no_confirmed_entry_and_double_none(location: Stor
 def test_equal_requests_get_the_same_entry_and_a_different_one_is_refused(
     location: StoreLocation,
 ) -> None:
-    crowded(location.open())
+    contended_ledger(location.open())
 
     def ask(me: int) -> str:
         try:
@@ -240,19 +240,19 @@ def test_equal_requests_get_the_same_entry_and_a_different_one_is_refused(
 
 
 @pytest.fixture
-def together(tmp_path: Path) -> FolderStore:
+def grouped_store(tmp_path: Path) -> FolderStore:
     """A store in which entries 3 to 12 of `run` are in one object."""
     store = FolderStore(tmp_path / "store")
-    ledger = crowded(store)
+    ledger = contended_ledger(store)
     write_pending(store, 3, *(pending_entry("run", f"theirs-{number}") for number in range(9)))
     ledger.reserve("run", "mine", "work", 1, CENT)
     return store
 
 
 @pytest.mark.parametrize("change", ["a byte", "one less", "one twice", "last two", "its form"])
-def test_a_change_inside_a_group_of_entries_is_found(together: FolderStore, change: str) -> None:
-    path = together.root / store_layout.ledger_entry("run", 3)
-    written = read_object(together, "run", 3)
+def test_a_change_inside_a_group_of_entries_is_found(grouped_store: FolderStore, change: str) -> None:
+    path = grouped_store.root / store_layout.ledger_entry("run", 3)
+    written = read_object(grouped_store, "run", 3)
     assert written
     entries = written.entries
     changed = {
@@ -264,29 +264,29 @@ def test_a_change_inside_a_group_of_entries_is_found(together: FolderStore, chan
     }
     path.write_bytes(changed[change])
     with pytest.raises(LedgerCorrupt, match="ledger/run/"):
-        verify(together, {})
+        verify(grouped_store, {})
 
 
-def test_a_stray_entry_next_to_a_group_is_found(together: FolderStore) -> None:
-    (together.root / store_layout.ledger_entry("run", 5)).write_bytes(
-        (together.root / store_layout.ledger_entry("run", 2)).read_bytes()
+def test_a_stray_entry_next_to_a_group_is_found(grouped_store: FolderStore) -> None:
+    (grouped_store.root / store_layout.ledger_entry("run", 5)).write_bytes(
+        (grouped_store.root / store_layout.ledger_entry("run", 2)).read_bytes()
     )
     with pytest.raises(LedgerCorrupt, match=r"00000005\.json: has the number of an entry that is in a batch"):
-        verify(together, {})
+        verify(grouped_store, {})
 
 
 def test_a_group_of_entries_is_exported_and_counted_entry_by_entry(
-    together: FolderStore, tmp_path: Path
+    grouped_store: FolderStore, tmp_path: Path
 ) -> None:
-    export_accounts(together, tmp_path / "copy", "run")
-    copied, whole = verify(LedgerFolderStore(tmp_path / "copy"), {}), verify(together, {})
+    export_accounts(grouped_store, tmp_path / "copy", "run")
+    copied, whole = verify(LedgerFolderStore(tmp_path / "copy"), {}), verify(grouped_store, {})
     assert copied.accounts == whole.accounts
     assert len(list((tmp_path / "copy/run").glob("0*.json"))) == whole.accounts[1].entries == 12
 
 
 def test_a_new_writer_reads_a_long_account_from_its_checkpoint(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
-    ledger, entries = crowded(store), 2
+    ledger, entries = contended_ledger(store), 2
     while entries <= MIN_INTERVAL:
         write_pending(
             store,

@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 from api_objects import node_item
 
-from shoestring.backends.kubernetes.node_info import NodeResources, parse_node, pod_requests, parse_quantity
+from shoestring.backends.kubernetes.node_info import NodeResources, parse_node, parse_quantity, pod_requests
 
 
 @pytest.mark.parametrize(

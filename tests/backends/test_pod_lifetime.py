@@ -42,7 +42,7 @@ def ended(minute: int, reason: str = "Completed", code: int = 0) -> dict[str, An
     }
 
 
-def waits_for(reason: str) -> dict[str, Any]:
+def waiting_container(reason: str) -> dict[str, Any]:
     return {"state": {"waiting": {"reason": reason}}}
 
 
@@ -66,8 +66,8 @@ def pod(
     [
         (pod("Running", RUNS), ""),
         (pod("Running", RUNS, ended(3)), ""),
-        (pod("Pending", waits_for("ImagePullBackOff")), "ImagePullBackOff"),
-        (pod("Pending", waits_for("ContainerCreating")), "ContainerCreating"),
+        (pod("Pending", waiting_container("ImagePullBackOff")), "ImagePullBackOff"),
+        (pod("Pending", waiting_container("ContainerCreating")), "ContainerCreating"),
     ],
 )
 def test_a_pod_with_a_node_is_alive_since_it_was_scheduled(found: dict[str, Any], reason: str) -> None:
@@ -113,7 +113,12 @@ def test_a_finished_pod_ended_with_its_last_container_and_gives_the_reason(
 
 def test_the_end_of_a_pod_that_timed_out_is_not_read_from_its_status() -> None:
     life = pod_lifetime(
-        pod("Failed", waits_for("ImagePullBackOff"), conditions=(SCHEDULED, NOT_READY), reason="TimedOut"),
+        pod(
+            "Failed",
+            waiting_container("ImagePullBackOff"),
+            conditions=(SCHEDULED, NOT_READY),
+            reason="TimedOut",
+        ),
         at(8),
     )
     assert (life.alive, life.started_at, life.finished_at) == (False, at(0), None)

@@ -66,7 +66,7 @@ def test_of_two_runs_for_one_cap_one_is_refused_with_the_missing_amount(
 
 
 @pytest.fixture
-def mortal(s3_server: S3Server) -> Iterator[S3Server]:
+def killable_server(s3_server: S3Server) -> Iterator[S3Server]:
     """A separate server for this test, with the same credentials."""
     with tempfile.TemporaryDirectory(dir=s3_server.folder.parent) as folder:
         server = S3Server(Path(folder))
@@ -79,9 +79,9 @@ def mortal(s3_server: S3Server) -> Iterator[S3Server]:
 
 @pytest.mark.slow
 def test_a_server_killed_during_writes_loses_no_entry_and_doubles_none(
-    mortal: S3Server, tmp_path: Path
+    killable_server: S3Server, tmp_path: Path
 ) -> None:
-    location = StoreLocation(tmp_path, mortal.location())
+    location = StoreLocation(tmp_path, killable_server.location())
     Ledger(location.open(), WallClock()).open("run", Decimal(1))
     over, written = threading.Event(), list[str]()
 
@@ -101,9 +101,9 @@ def test_a_server_killed_during_writes_loses_no_entry_and_doubles_none(
             while len(written) < before + 20:
                 assert not writing.done() or writing.result()
                 time.sleep(0.01)
-            mortal.kill()
+            killable_server.kill()
             time.sleep(1)
-            mortal.start()
+            killable_server.start()
         over.set()
         writing.result()
     store = location.open()

@@ -52,17 +52,24 @@ def test_a_run_is_identified_by_shoestrings_label_or_else_by_kubeflows(
     assert (pod.node, pod.reason) == ("", UNSCHEDULABLE["message"])
 
 
-def waits(reason: str, message: str = "") -> dict[str, Any]:
+def waiting_container(reason: str, message: str = "") -> dict[str, Any]:
     return {"state": {"waiting": {"reason": reason} | ({"message": message} if message else {})}}
 
 
 @pytest.mark.parametrize(
     ("containers", "reason"),
     [
-        ([waits("ContainerCreating")], ""),
-        ([waits("ImagePullBackOff", "Back-off pulling image")], "ImagePullBackOff: Back-off pulling image"),
+        ([waiting_container("ContainerCreating")], ""),
         (
-            [waits("ErrImageNeverPull"), waits("PodInitializing"), waits("ErrImageNeverPull")],
+            [waiting_container("ImagePullBackOff", "Back-off pulling image")],
+            "ImagePullBackOff: Back-off pulling image",
+        ),
+        (
+            [
+                waiting_container("ErrImageNeverPull"),
+                waiting_container("PodInitializing"),
+                waiting_container("ErrImageNeverPull"),
+            ],
             "ErrImageNeverPull",
         ),
         ([], ""),

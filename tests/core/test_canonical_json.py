@@ -22,14 +22,14 @@ VALUES = st.recursive(
 )
 
 
-class Anything(BaseModel):
+class RecordOfAny(BaseModel):
     value: JsonValue
 
 
 @given(value=VALUES)
 def test_a_record_is_written_as_the_standard_library_writes_it_with_sorted_keys(value: Any) -> None:
     assert (
-        record_bytes(Anything(value=value)).decode()
+        record_bytes(RecordOfAny(value=value)).decode()
         == json.dumps({"value": value}, sort_keys=True, indent=1, allow_nan=False) + "\n"
     )
 
@@ -37,4 +37,4 @@ def test_a_record_is_written_as_the_standard_library_writes_it_with_sorted_keys(
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), [-float("inf")]])
 def test_numbers_that_json_cannot_represent_are_refused(value: Any) -> None:
     with pytest.raises(ValueError, match="JSON compliant"):
-        record_bytes(Anything.model_construct(value=value))
+        record_bytes(RecordOfAny.model_construct(value=value))

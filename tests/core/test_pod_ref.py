@@ -11,7 +11,7 @@ from shoestring.core.record import Record
 UID = "0b5a4f6e-8a0c-4c67-9c3f-1d2e3f4a5b6c"
 
 
-class Named(Record):
+class RecordWithPod(Record):
     pod: PodRef
 
 
@@ -32,8 +32,8 @@ class Named(Record):
 def test_a_reference_is_parsed_back_from_its_stored_form(text: str, ref: PodRef) -> None:
     assert PodRef.parse(text) == ref
     assert str(ref) == text
-    assert Named(pod=ref).model_dump(mode="json") == {"pod": text}
-    assert Named.model_validate_json(Named(pod=ref).model_dump_json()).pod == ref
+    assert RecordWithPod(pod=ref).model_dump(mode="json") == {"pod": text}
+    assert RecordWithPod.model_validate_json(RecordWithPod(pod=ref).model_dump_json()).pod == ref
 
 
 @pytest.mark.parametrize("text", ["", "pod", "ns.uid", "..", "ns..name"])
@@ -41,4 +41,4 @@ def test_other_text_refers_to_no_pod(text: str) -> None:
     with pytest.raises(ValueError, match="refers to no pod"):
         PodRef.parse(text)
     with pytest.raises(ValidationError, match="refers to no pod"):
-        Named.model_validate({"pod": text})
+        RecordWithPod.model_validate({"pod": text})

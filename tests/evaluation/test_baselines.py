@@ -32,7 +32,7 @@ def table(task: Task, rows: int, seed: int) -> tuple[FeatureTable, Array]:
 ITERATIONS = 120
 
 
-def quiet(grown: int) -> None:
+def quiet(iterations: int) -> None:
     """Ignore the progress."""
 
 
@@ -116,8 +116,8 @@ def test_boosting_starts_iterations_exactly_until_its_time_limit(given_s: float,
 def test_the_report_callback_can_stop_the_fit() -> None:
     train, val = table("binary", 500, 0)[0], table("binary", 500, 1)[0]
 
-    def enough(grown: int) -> None:
-        if grown == 3:
+    def enough(iterations: int) -> None:
+        if iterations == 3:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -100,11 +100,15 @@ def test_the_true_model_is_significantly_better_than_the_baselines(tmp_path: Pat
     card = evaluated(tmp_path, "binary")
     assert card.resampling_unit == "rows" and card.unit_count == 600
     for baseline in card.baselines:
-        lead = baseline.difference["log_loss"]
-        assert lead.value == pytest.approx(
+        difference = baseline.difference["log_loss"]
+        assert difference.value == pytest.approx(
             card.model.scores["log_loss"].value - baseline.scores["log_loss"].value
         )
-        assert lead.low is not None and lead.high is not None and lead.low < lead.value < lead.high < 0
+        assert (
+            difference.low is not None
+            and difference.high is not None
+            and difference.low < difference.value < difference.high < 0
+        )
     fit = card.baselines[1].fit
     assert fit is not None and fit.limit_s == 0.6 and 1 <= fit.iterations <= fit.fitted_iterations
 

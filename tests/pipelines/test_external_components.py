@@ -39,12 +39,12 @@ def shout(text: str):  # type: ignore[no-untyped-def]
 
 
 @dsl.component(base_image="python:3.11", install_kfp_package=False)
-def greedy(cpu_limit: str) -> None:
+def component_with_limit_input(cpu_limit: str) -> None:
     print(cpu_limit)
 
 
 @dsl.component(base_image="python:3.11", install_kfp_package=False)
-def worded(origin: str) -> None:
+def component_with_origin_input(origin: str) -> None:
     print(origin)
 
 
@@ -128,8 +128,8 @@ def test_an_external_component_on_a_laptop_is_settled_at_the_time_to_the_next_st
 @pytest.mark.parametrize(
     ("component", "inputs", "message"),
     [
-        (greedy, {"cpu_limit": "1"}, "has an input cpu_limit, which KFP overwrites"),
-        (worded, {}, "has an input origin, which is an argument of routed"),
+        (component_with_limit_input, {"cpu_limit": "1"}, "has an input cpu_limit, which KFP overwrites"),
+        (component_with_origin_input, {}, "has an input origin, which is an argument of routed"),
         (wait, {"seconds": 1.0, "origin": own_stage(some_module)}, "does not say which code does its work"),
         (waiting, {}, "is a pipeline, which has no pod of its own: route its steps"),
     ],

@@ -127,8 +127,8 @@ def test_one_outlier_makes_no_other_pool_impossible() -> None:
 
 def test_old_runs_count_less() -> None:
     early, late = [10.0] * 60, [20.0] * 60
-    (grew,), (shrank,) = (learn(receipts(each), [NEED], [CPU]) for each in (early + late, late + early))
-    assert grew.log_mean > math.log(1.8) and shrank.log_mean < math.log(1.15)
+    (risen,), (fallen,) = (learn(receipts(each), [NEED], [CPU]) for each in (early + late, late + early))
+    assert risen.log_mean > math.log(1.8) and fallen.log_mean < math.log(1.15)
 
 
 def test_receipts_without_hardware_teach_by_the_name_of_their_pool() -> None:

@@ -59,16 +59,16 @@ def test_the_p95_and_the_reserve_for_later_stages_always_fit_money_and_deadline(
 def test_a_larger_budget_never_raises_the_cost_or_lowers_the_samples(
     question: Question, more_micro: int
 ) -> None:
-    poorer, richer = (
+    smaller, larger = (
         decide(question),
         decide(question.model_copy(update={"budget_usd": question.budget_usd + from_microusd(more_micro)})),
     )
-    if poorer.choice is None:
+    if smaller.choice is None:
         return
-    assert richer.choice is not None
-    assert richer.choice.samples >= poorer.choice.samples
+    assert larger.choice is not None
+    assert larger.choice.samples >= smaller.choice.samples
     if not question.needs[0].elastic:
-        assert total_est_usd(richer) <= total_est_usd(poorer)
+        assert total_est_usd(larger) <= total_est_usd(smaller)
 
 
 @many
@@ -137,19 +137,19 @@ def test_an_elastic_stage_takes_no_more_than_all_its_passes_cost() -> None:
 
 
 def test_with_a_deadline_an_elastic_stage_pays_for_the_faster_pool() -> None:
-    relaxed, hurried = (
+    relaxed, with_deadline = (
         decide(laptop_question((TRAIN,), "0.01")).choice,
         decide(laptop_question((TRAIN,), "0.01", deadline_left_s=50.0)).choice,
     )
-    assert relaxed is not None and hurried is not None
-    assert (relaxed.pool, hurried.pool) == ("cpu-1", "cpu-2")
-    assert hurried.p95_s <= 50 and hurried.samples < relaxed.samples
-    assert hurried.p95_usd <= Decimal("0.08") * 50 / 3600 + MICRO
+    assert relaxed is not None and with_deadline is not None
+    assert (relaxed.pool, with_deadline.pool) == ("cpu-1", "cpu-2")
+    assert with_deadline.p95_s <= 50 and with_deadline.samples < relaxed.samples
+    assert with_deadline.p95_usd <= Decimal("0.08") * 50 / 3600 + MICRO
 
 
 def test_money_and_time_are_reserved_for_later_stages() -> None:
-    hurried = laptop_question((TRAIN, EVALUATE), "0.01", deadline_left_s=50.0)
-    decision = decide(hurried)
+    question = laptop_question((TRAIN, EVALUATE), "0.01", deadline_left_s=50.0)
+    decision = decide(question)
     reserved_s = sum(each.reserved_s for each in decision.plan)
     alone = decide(laptop_question((TRAIN,), "0.01", deadline_left_s=50.0 - reserved_s)).choice
     assert decision.choice is not None and alone is not None and reserved_s > 5

@@ -137,7 +137,7 @@ def bonus_micro(question: Question, candidates: Candidates, columns: OfferTable,
     return floor(columns.est_microusd[row] * share)
 
 
-def some_unknown(question: Question, sds: tuple[float, ...], exploration_sd: float) -> Question:
+def with_uncertain_speeds(question: Question, sds: tuple[float, ...], exploration_sd: float) -> Question:
     learned = [
         each.model_copy(update={"unknown_log_sd": sd})
         for each, sd in zip(question.learned, sds, strict=False)
@@ -151,7 +151,7 @@ UNKNOWN = st.lists(st.sampled_from([0.0, 0.2, 0.7]), min_size=12, max_size=12).m
 @examples(150)
 @given(
     st.builds(
-        some_unknown,
+        with_uncertain_speeds,
         st.one_of(questions(), tight_questions(), tight_questions(2)),
         UNKNOWN,
         st.sampled_from([0.0, 1.0, 2.0]),
@@ -180,6 +180,8 @@ def test_no_plan_is_better_by_samples_then_by_cost_less_the_bonus(
     best_plans = [
         plan for plan in best_plans if abs(samples_and_price(question, columns, plan)[1] - total) <= 1
     ]
-    worth = max(bonus_micro(question, candidates, columns, plan) for plan in best_plans)
+    max_bonus = max(bonus_micro(question, candidates, columns, plan) for plan in best_plans)
     assert abs(decision.choice.samples - max(samples for samples, _ in found)) <= 1
-    assert total - worth <= min(price for samples, price in found if samples >= decision.choice.samples) + 1
+    assert (
+        total - max_bonus <= min(price for samples, price in found if samples >= decision.choice.samples) + 1
+    )

@@ -100,14 +100,14 @@ def test_raising_the_share_keeps_the_runs_already_assigned(run_id: str, one: flo
 
 
 def test_the_assigned_share_is_accurate_and_drawn_again_for_each_version() -> None:
-    def obeying(policy: Preferences) -> set[int]:
+    def runs_with_candidate(policy: Preferences) -> set[int]:
         return {
             run
             for run in range(4000)
             if CandidatePolicy(policy=policy, share=0.3).arm_of(f"flights-{run}") == "candidate"
         }
 
-    first, second = obeying(HASTY), obeying(HASTY.model_copy(update={"version": 3}))
+    first, second = runs_with_candidate(HASTY), runs_with_candidate(HASTY.model_copy(update={"version": 3}))
     assert 1080 <= len(first) <= 1320 and 1080 <= len(second) <= 1320
     assert 250 <= len(first & second) <= 480, "another version draws anew: nine in a hundred are in both"
 

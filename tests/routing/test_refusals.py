@@ -109,8 +109,8 @@ def test_a_share_of_a_node_is_refused_with_the_reason_why_the_node_price_was_rej
 
 
 def test_a_later_stage_that_cannot_run_anywhere_makes_every_offer_refused() -> None:
-    hungry = TRAIN.model_copy(update={"memory_fixed_gb": 32.0})
-    assert refusals_of(laptop_question((INGEST, PREPROCESS, hungry))) == {
+    large_memory_need = TRAIN.model_copy(update={"memory_fixed_gb": 32.0})
+    assert refusals_of(laptop_question((INGEST, PREPROCESS, large_memory_need))) == {
         ("later-stage-infeasible", "train cannot follow: needs 32.00 GB of memory, cpu-1 has 4")
     }
     declared = laptop_question(stage_budgets={"evaluate": Decimal("0.00001")})

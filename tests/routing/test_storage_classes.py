@@ -160,8 +160,8 @@ def test_a_class_that_is_more_expensive_in_everything_changes_no_choice(question
     plain, offered = decide(question), decide(question.model_copy(update={"tariffs": dear}))
     assert (plain.choice is None) == (offered.choice is None)
     if plain.choice and offered.choice:
-        beside = {"candidate", "sentence"}
-        assert offered.choice.model_dump(exclude=beside) == plain.choice.model_dump(exclude=beside)
+        ignored = {"candidate", "sentence"}
+        assert offered.choice.model_dump(exclude=ignored) == plain.choice.model_dump(exclude=ignored)
     assert (offered.plan, offered.smallest_budget_usd) == (plain.plan, plain.smallest_budget_usd)
     assert len(offered.candidates.stored_formats) == 2 * len(plain.candidates.stored_formats)
 

@@ -57,7 +57,7 @@ class NodePrices:
         """Return None: these prices never change."""
 
 
-def waits(
+def pending_pod(
     world: World, seconds: float, run_id: str = "r", node: str = "", reason: str = SCHEDULER
 ) -> StagePod:
     since = world.clock.now() - timedelta(seconds=seconds)

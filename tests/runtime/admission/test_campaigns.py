@@ -37,7 +37,7 @@ def recipe(flights_slice: Path) -> Recipe:
     return recipe_in_campaign("spring", str(flights_slice))
 
 
-def paid_by(world: World, cap_usd: Decimal, **also: object) -> World:
+def with_campaign_cap(world: World, cap_usd: Decimal, **also: object) -> World:
     return replace(
         world, budgets=Budgets.model_validate({"campaigns": {"spring": {"cap_usd": cap_usd}}} | also)
     )
@@ -48,7 +48,7 @@ def campaign(world: World) -> Decimal | None:
 
 
 def test_runs_of_a_campaign_share_its_cap_and_one_beyond_it_is_refused(world: World, recipe: Recipe) -> None:
-    paid = paid_by(world, MONEY * 2 + MICRO)
+    paid = with_campaign_cap(world, MONEY * 2 + MICRO)
     for run_id in ("first", "second"):
         admit(paid, run_request(recipe, run_id=run_id))
     with pytest.raises(
@@ -64,7 +64,7 @@ def test_runs_of_a_campaign_share_its_cap_and_one_beyond_it_is_refused(world: Wo
 def test_a_run_waits_until_other_runs_release_the_money_that_it_needs(world: World, recipe: Recipe) -> None:
     """A run waits only if the policy allows it, only for reserved money, and not beyond its deadline."""
     patient = replace(world, policy=Policy(start=StartPolicy(max_delay_s=3600, poll_s=60)))
-    paid, sentences = paid_by(patient, MONEY), list[str]()
+    paid, sentences = with_campaign_cap(patient, MONEY), list[str]()
     began = begin(paid, run_request(recipe, run_id="first", needs=INGEST))
     with pytest.raises(
         NotYet,
@@ -97,7 +97,7 @@ def test_a_run_waits_until_other_runs_release_the_money_that_it_needs(world: Wor
 def test_released_money_returns_to_the_campaign_and_a_refused_run_then_starts(
     world: World, recipe: Recipe
 ) -> None:
-    paid = paid_by(world, MONEY)
+    paid = with_campaign_cap(world, MONEY)
     began = begin(paid, run_request(recipe, run_id="first", needs=INGEST))
     with pytest.raises(BudgetExceeded):
         admit(paid, run_request(recipe, run_id="second", budget_usd=MONEY / 2))
@@ -115,14 +115,14 @@ def test_released_money_returns_to_the_campaign_and_a_refused_run_then_starts(
 def test_a_raised_cap_applies_to_the_next_run_and_a_cap_below_the_spending_starts_none(
     world: World, recipe: Recipe
 ) -> None:
-    admit(paid_by(world, MONEY), run_request(recipe, run_id="first"))
-    admit(paid_by(world, MONEY * 2), run_request(recipe, run_id="second"))
+    admit(with_campaign_cap(world, MONEY), run_request(recipe, run_id="first"))
+    admit(with_campaign_cap(world, MONEY * 2), run_request(recipe, run_id="second"))
     with pytest.raises(
         Refused,
         match=r"no run of spring .* holds \$0\.020000, so its cap cannot be \$0\.010000.* "
         r"raise the campaign's cap_usd",
     ):
-        admit(paid_by(world, MONEY), run_request(recipe, run_id="third"))
+        admit(with_campaign_cap(world, MONEY), run_request(recipe, run_id="third"))
     assert "third" not in account_names(world.store)
 
 
@@ -170,7 +170,7 @@ def test_an_ambiguous_campaign_name_is_refused_when_it_is_read(flights_slice: Pa
 
 
 def test_racing_runs_start_until_the_campaigns_cap_is_reached(world: World, recipe: Recipe) -> None:
-    paid = paid_by(world, MONEY * 2, month_usd=MONEY * 10)
+    paid = with_campaign_cap(world, MONEY * 2, month_usd=MONEY * 10)
     lost = concurrent_refusals(4, lambda number: admit(paid, run_request(recipe, run_id=f"r{number}")))
     month = Ledger(world.store, world.clock).state(f"{world.clock.now():%Y-%m}")
     assert (campaign(paid), month.held_usd, len(lost)) == (0, MONEY * 2, 2)
@@ -179,7 +179,7 @@ def test_racing_runs_start_until_the_campaigns_cap_is_reached(world: World, reci
 
 
 def test_a_new_run_repairs_campaign_accounts_too(world: World, recipe: Recipe) -> None:
-    paid = paid_by(world, MONEY)
+    paid = with_campaign_cap(world, MONEY)
     begin(paid, run_request(recipe, run_id="first", needs=INGEST))
     ledger = Ledger(world.store, world.clock)
     ledger.settle("first", "ingest-1", Decimal(0))

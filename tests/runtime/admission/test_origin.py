@@ -72,7 +72,7 @@ def routed(world: World, recipe: Recipe, run_id: str, of: Origin) -> tuple[Decis
     return decide_and_reserve(world, find_or_admit(world, request), request, StageInputs())
 
 
-def done(world: World, recipe: Recipe, run_id: str, of: Origin) -> StageOutcome:
+def run_to_end(world: World, recipe: Recipe, run_id: str, of: Origin) -> StageOutcome:
     _, key = routed(world, recipe, run_id, of)
     return run_stage(world, "", run_id, key, {"data": "k"}, of)
 
@@ -97,7 +97,7 @@ def test_a_router_decides_for_a_stage_without_having_its_code(
 def test_the_stages_pod_runs_its_module_with_the_settings_of_its_pipeline(
     world: World, recipe: Recipe, author: Path
 ) -> None:
-    outcome = done(world, recipe, "r", origin("hello"))
+    outcome = run_to_end(world, recipe, "r", origin("hello"))
     assert world.store.fetch(outcome.key).read_bytes() == b"hello ['data']"
     assert read_record(world.store, "runs/r/receipts/measure-1.json", Receipt).status == "done"
 
@@ -105,7 +105,7 @@ def test_the_stages_pod_runs_its_module_with_the_settings_of_its_pipeline(
 def test_the_result_of_an_own_stage_is_cached_until_code_or_settings_change(
     world: World, recipe: Recipe, author: Path
 ) -> None:
-    done(world, recipe, "first", origin())
+    run_to_end(world, recipe, "first", origin())
     richer = recipe.model_copy(update={"deadline_s": 99.0})
 
     def is_cached(run_id: str, of: Origin, asked: Recipe = recipe) -> bool:
@@ -125,7 +125,7 @@ def test_the_result_of_an_own_stage_is_cached_until_code_or_settings_change(
 def test_a_result_is_cached_under_the_pods_code_and_not_under_the_routers(
     world: World, recipe: Recipe, author: Path
 ) -> None:
-    outcome = done(world, recipe, "old-compile", origin(code="compiled from older sources"))
+    outcome = run_to_end(world, recipe, "old-compile", origin(code="compiled from older sources"))
     assert outcome.rows == 7
     again, _ = routed(world, recipe, "fresh-compile", origin())
     assert again.choice is not None
@@ -137,4 +137,4 @@ def test_a_module_that_the_image_lacks_fails_the_stage_and_is_named(
 ) -> None:
     missing = Origin(module="not_in_the_image.stage", code="c0de", settings={})
     with pytest.raises(StageFailed, match="No module named 'not_in_the_image'"):
-        done(world, recipe, "r", missing)
+        run_to_end(world, recipe, "r", missing)

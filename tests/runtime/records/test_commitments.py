@@ -80,7 +80,7 @@ def began_in(world_file: Path, folder: Path, recipe: Path, run_id: str) -> Start
     return begin(small_world(world_file, folder, SetClock()), run_request(recipe, run_id))
 
 
-def ended(began: StartedAttempt, seconds: float) -> Receipt:
+def settle_after(began: StartedAttempt, seconds: float) -> Receipt:
     """Settle the attempt after this many seconds."""
     attempt = began.attempt
     attempt.reserved_usd = attempt.choice.p95_usd
@@ -97,14 +97,14 @@ def test_a_prepaid_pool_is_chosen_reserved_at_its_price_and_settled_without_the_
     assert choice.pool == "cpu-2" and choice.p95_usd > choice.est_usd
     assert "hours of deed are left" in as_markdown(first.attempt.decision)
     assert first.ledger.state(first.account).reservations["ingest-1"].amount_usd == choice.p95_usd
-    receipt = ended(first, 0.002 * 3600)
+    receipt = settle_after(first, 0.002 * 3600)
     assert receipt.spent_usd == 0 and receipt.committed_usd == pytest.approx(
         Decimal("0.00016"), abs=Decimal("0.000002")
     )
     assert first.ledger.state(first.account).settled_usd["ingest-1"] == 0
     second = began_in(world_file, tmp_path, flights_slice, "second")
     assert second.attempt.decision.question.commitments[0].used_hours == pytest.approx(0.002, abs=1e-5)
-    receipt = ended(second, 0.024 * 3600)
+    receipt = settle_after(second, 0.024 * 3600)
     assert receipt.spent_usd == pytest.approx(Decimal("0.00048"), abs=Decimal("0.000002"))
     assert receipt.spent_usd + receipt.committed_usd == pytest.approx(
         Decimal("0.00192"), abs=Decimal("0.000002")
@@ -115,9 +115,9 @@ def test_a_prepaid_pool_is_chosen_reserved_at_its_price_and_settled_without_the_
 
 
 def test_an_unreachable_store_covers_nothing(world_file: Path, flights_slice: Path, tmp_path: Path) -> None:
-    class Away(MemoryStore):
+    class UnreachableListStore(MemoryStore):
         def list(self, prefix: str):  # type: ignore[no-untyped-def]
             raise StoreError("away")
 
     began = began_in(world_file, tmp_path, flights_slice, "r")
-    assert committed_usd(Away(), began.attempt.decision, POD, Decimal("0.01"), 10) == 0
+    assert committed_usd(UnreachableListStore(), began.attempt.decision, POD, Decimal("0.01"), 10) == 0

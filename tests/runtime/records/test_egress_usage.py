@@ -56,8 +56,8 @@ def test_without_tiered_prices_nothing_is_written_or_read(began: StartedAttempt)
 
 
 def test_a_failing_store_loses_the_record_and_not_the_stage(began: StartedAttempt) -> None:
-    class Away(MemoryStore):
+    class UnwritableStore(MemoryStore):
         def put(self, key, data, *, if_absent=False):  # type: ignore[no-untyped-def]
             raise StoreError("away")
 
-    record_egress(Away(), began.attempt.decision, began.world.clock.now())
+    record_egress(UnwritableStore(), began.attempt.decision, began.world.clock.now())

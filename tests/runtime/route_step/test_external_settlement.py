@@ -36,10 +36,12 @@ KNOWN = "ns?shoestring.dev/stage=theirs,pipeline/runid=r"
 @pytest.fixture
 def world(laptop: Path, tmp_path: Path) -> World:
     """A cluster that reports only the end of the component's pod."""
-    return ended(on_cluster(small_world(laptop, tmp_path, SetClock()))[0], PodLifetime(alive=False))
+    return with_pod_lifetime(
+        on_cluster(small_world(laptop, tmp_path, SetClock()))[0], PodLifetime(alive=False)
+    )
 
 
-def ended(world: World, life: PodLifetime) -> World:
+def with_pod_lifetime(world: World, life: PodLifetime) -> World:
     """Return the world with this report of the component's pod."""
     return replace(world, cluster=FakeCluster(world.cluster.pools(), {KNOWN: life}))
 
@@ -111,14 +113,14 @@ def test_an_external_component_is_adjusted_to_the_pod_times_that_the_cluster_rep
     began = world.clock.now() + timedelta(seconds=5)
     world.clock.sleep(30)
     lifetime = PodLifetime(alive=False, started_at=began, finished_at=began + timedelta(seconds=7))
-    assert settled(ended(world, lifetime))[0] == price(decision, 7)
+    assert settled(with_pod_lifetime(world, lifetime))[0] == price(decision, 7)
 
 
 def test_the_receipt_has_the_reason_that_the_cluster_reports_for_the_end_of_the_pod(
     world: World, decision: Decision
 ) -> None:
     world.clock.sleep(10)
-    _, receipt = settled(ended(world, PodLifetime(alive=False, reason="Error, exit code 3")))
+    _, receipt = settled(with_pod_lifetime(world, PodLifetime(alive=False, reason="Error, exit code 3")))
     assert (receipt.status, receipt.cause, receipt.reason) == ("failed", "code", "Error, exit code 3")
 
 
@@ -136,7 +138,7 @@ def test_the_run_stays_open_while_the_pod_of_an_external_component_is_alive(
     world: World, decision: Decision, is_alive: bool
 ) -> None:
     world.clock.sleep(10 * world.policy.abandoned_after_s)
-    sweep_world(ended(world, PodLifetime(alive=is_alive)), Queue())
+    sweep_world(with_pod_lifetime(world, PodLifetime(alive=is_alive)), Queue())
     state = Ledger(world.store, world.clock, str(world.pod)).state("r")
     assert (str(decision.question.attempt_id) in state.reservations, state.closed) == (is_alive, not is_alive)
 

@@ -76,7 +76,7 @@ def again(began: StartedAttempt, flights_slice: Path) -> Decision:
     return decision
 
 
-def ends(began: StartedAttempt, reason: str, cause: Cause, status: str = "failed") -> None:
+def settle_with(began: StartedAttempt, reason: str, cause: Cause, status: str = "failed") -> None:
     """Run the attempt's supervisor for two seconds and settle."""
     attempt = attempt_in_pod(began, POD)
     write_heartbeat(attempt, "running")
@@ -84,7 +84,7 @@ def ends(began: StartedAttempt, reason: str, cause: Cause, status: str = "failed
     settle_and_record(attempt, ChildResult(status=status, cause=cause, reason=reason))
 
 
-def dies(began: StartedAttempt, **life: object) -> None:
+def kill_pod(began: StartedAttempt, **life: object) -> None:
     """Let the attempt's pod disappear after two seconds, without settling."""
     write_heartbeat(attempt_in_pod(began, POD), "running")
     began.world.clock.sleep(2)
@@ -95,7 +95,7 @@ def dies(began: StartedAttempt, **life: object) -> None:
 def test_the_next_router_settles_a_lost_pod_writes_its_receipt_and_decides_again(
     began: StartedAttempt, flights_slice: Path
 ) -> None:
-    dies(began, reason="Evicted")
+    kill_pod(began, reason="Evicted")
     decision = again(began, flights_slice)
     assert (decision.question.attempt, str(decision.question.attempt_id)) == (2, "ingest-2")
     lost = read_record(began.world.store, "runs/r/receipts/ingest-1.json", Receipt)
@@ -112,7 +112,7 @@ def test_the_next_router_settles_a_lost_pod_writes_its_receipt_and_decides_again
 def test_an_attempt_that_was_stopped_from_outside_is_retried(
     began: StartedAttempt, flights_slice: Path, cause: Cause
 ) -> None:
-    ends(began, "it was not its fault", cause)
+    settle_with(began, "it was not its fault", cause)
     decision = again(began, flights_slice)
     assert decision.question.attempt == 2
     assert decision.question.notes == ("attempt 1 failed: it was not its fault",)
@@ -122,7 +122,7 @@ def test_an_attempt_that_was_stopped_from_outside_is_retried(
 def test_a_retry_that_would_end_in_the_same_way_is_refused_with_the_reason(
     began: StartedAttempt, flights_slice: Path, status: str, cause: Cause
 ) -> None:
-    ends(began, "the loss is not a number", cause, status)
+    settle_with(began, "the loss is not a number", cause, status)
     with pytest.raises(Refused, match=f"not tried again.*attempt 1 {status}: the loss is not a number"):
         again(began, flights_slice)
     assert began.ledger.state(began.account).reservations.keys() == {"overhead-1"}
@@ -137,9 +137,9 @@ def test_a_stage_that_ran_out_of_memory_gets_more(
 ) -> None:
     assert began.attempt.choice.pool == "cpu-1"
     if how == "the cluster says so":
-        dies(began, reason="OOMKilled")
+        kill_pod(began, reason="OOMKilled")
     else:
-        ends(began, "killed by SIGKILL", "memory" if "stage" in how else "lost")
+        settle_with(began, "killed by SIGKILL", "memory" if "stage" in how else "lost")
         cluster_of(began.world).lifetimes[POD] = PodLifetime(
             alive=False, reason="OOMKilled" if "cluster" in how else ""
         )
@@ -155,7 +155,7 @@ def test_a_stage_that_ran_out_of_memory_gets_more(
 def test_more_memory_than_any_pool_has_is_refused_with_both_amounts(
     began: StartedAttempt, flights_slice: Path
 ) -> None:
-    dies(began, reason="OOMKilled")
+    kill_pod(began, reason="OOMKilled")
     second = again(began, flights_slice)
     attempt = replace(began.attempt, decision=second, decision_key="runs/r/decisions/ingest-2.json")
     settle_and_record(
@@ -179,7 +179,7 @@ def test_a_router_waits_for_a_running_pod_and_then_refuses_a_second_one(
 def test_a_completed_attempt_whose_answer_was_lost_is_routed_again(
     began: StartedAttempt, flights_slice: Path
 ) -> None:
-    ends(began, "", "", "done")
+    settle_with(began, "", "", "done")
     assert again(began, flights_slice).question.notes == ()
 
 
@@ -205,7 +205,7 @@ def test_a_stage_budget_applies_to_all_attempts_of_a_start(world: World, flights
         request, recipe=request.recipe.model_copy(update={"stage_budgets_usd": {"ingest": p95_usd}})
     )
     began = begin(world, capped)
-    ends(began, "gone", "lost")
+    settle_with(began, "gone", "lost")
     with pytest.raises(Refused, match="the stage's own budget is"):
         decide_and_reserve(world, began.run, capped, StageInputs())
 

@@ -56,14 +56,14 @@ def world(laptop: Path, tmp_path: Path) -> World:
     return small_world(laptop, tmp_path, SetClock())
 
 
-def greedy(flights_slice: Path) -> RunRequest:
+def elastic_request(flights_slice: Path) -> RunRequest:
     """Return a request with enough passes over the data that training uses all money left."""
     recipe = read_recipe(flights_slice)
     many = recipe.model_copy(update={"train": recipe.train.model_copy(update={"max_epochs": 60})})
     return run_request(many, needs=TRAIN, budget_usd=Decimal("0.0006"))
 
 
-def taking(world: World, amount_usd: Decimal) -> Callable[[], None]:
+def reserve_from_rival(world: World, amount_usd: Decimal) -> Callable[[], None]:
     """Another writer, which reserves this much of the run's money each time."""
     ledger, numbers = Ledger(world.store, world.clock), itertools.count(1)
 
@@ -77,11 +77,11 @@ def taking(world: World, amount_usd: Decimal) -> Callable[[], None]:
 def test_a_lost_race_is_decided_again_with_current_numbers(
     world: World, flights_slice: Path, tmp_path: Path
 ) -> None:
-    request = greedy(flights_slice)
+    request = elastic_request(flights_slice)
     run = admit(world, request)
     rivals_usd = Decimal("0.0001")
     before = Ledger(world.store, world.clock).state("r")
-    crowded = on(world, RivalStore(tmp_path / "store", "r", taking(world, rivals_usd)))
+    crowded = on(world, RivalStore(tmp_path / "store", "r", reserve_from_rival(world, rivals_usd)))
     decision, key = decide_and_reserve(crowded, run, request, StageInputs())
     assert decision.choice is not None
     assert decision.question.held_usd == before.held_usd + rivals_usd
@@ -96,9 +96,11 @@ def test_a_lost_race_is_decided_again_with_current_numbers(
 def test_a_race_that_is_always_lost_ends_and_reserves_nothing(
     world: World, flights_slice: Path, tmp_path: Path
 ) -> None:
-    request = greedy(flights_slice)
+    request = elastic_request(flights_slice)
     run = admit(world, request)
-    crowded = on(world, RivalStore(tmp_path / "store", "r", taking(world, Decimal("0.00002")), MAX_RACES))
+    crowded = on(
+        world, RivalStore(tmp_path / "store", "r", reserve_from_rival(world, Decimal("0.00002")), MAX_RACES)
+    )
     with pytest.raises(BudgetExceeded):
         decide_and_reserve(crowded, run, request, StageInputs())
     assert "train-1" not in Ledger(world.store, world.clock).state("r").reservations
@@ -114,7 +116,9 @@ def test_a_race_whose_winner_left_too_little_is_refused_with_the_numbers(
     run = admit(world, request)
     free_usd = Ledger(world.store, world.clock).state("r").left_usd
     assert free_usd is not None
-    crowded = on(world, RivalStore(tmp_path / "store", "r", taking(world, free_usd - Decimal("0.000001"))))
+    crowded = on(
+        world, RivalStore(tmp_path / "store", "r", reserve_from_rival(world, free_usd - Decimal("0.000001")))
+    )
     with pytest.raises(Refused, match=r"\$0\.000001"):
         decide_and_reserve(crowded, run, request, StageInputs())
     assert read_record(world.store, "runs/r/decisions/ingest-1.json", Decision).choice is None

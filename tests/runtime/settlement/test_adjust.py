@@ -45,7 +45,7 @@ def cluster_of(world: World) -> FakeCluster:
     return world.cluster
 
 
-def done(began: StartedAttempt) -> Decimal:
+def settle_after_two_seconds(began: StartedAttempt) -> Decimal:
     """Run the attempt's supervisor for two seconds and settle; return the recorded cost."""
     attempt = attempt_in_pod(began, POD)
     write_heartbeat(attempt, "running")
@@ -76,7 +76,7 @@ def began(laptop: Path, flights_slice: Path, tmp_path: Path) -> StartedAttempt:
 def test_a_pod_is_settled_by_its_times_on_the_clusters_clock(
     began: StartedAttempt, before_s: float, after_s: float
 ) -> None:
-    done(began)
+    settle_after_two_seconds(began)
     cluster_of(began.world).lifetimes[POD] = lifetime_of(began, before_s, after_s)
     settle_run(began.world, "r")
     true_usd = cost_usd(began.attempt.choice.usd_per_hour, 2 + before_s + after_s)
@@ -98,14 +98,14 @@ def test_a_lost_pod_is_settled_by_its_own_times_and_not_by_its_last_heartbeat(be
 
 
 def test_a_pod_whose_end_is_unknown_keeps_its_own_settlement(began: StartedAttempt) -> None:
-    spent_usd = done(began)
+    spent_usd = settle_after_two_seconds(began)
     cluster_of(began.world).lifetimes[POD] = PodLifetime(alive=False, started_at=began.world.clock.now())
     settle_run(began.world, "r")
     assert began.ledger.state(began.account).settled_usd["ingest-1"] == spent_usd
 
 
 def test_an_adjustment_that_is_repeated_is_one_ledger_entry(began: StartedAttempt) -> None:
-    done(began)
+    settle_after_two_seconds(began)
     cluster_of(began.world).lifetimes[POD] = lifetime_of(began, 3, 1)
     for _ in range(2):
         assert adjust_to_pod_times(began.world, began.run, began.run.start) == []
@@ -119,7 +119,7 @@ def test_an_adjustment_that_is_repeated_is_one_ledger_entry(began: StartedAttemp
 def test_an_adjustment_beyond_the_cap_is_made_up_to_the_cap_and_reported(
     began: StartedAttempt,
 ) -> None:
-    done(began)
+    settle_after_two_seconds(began)
     cluster_of(began.world).lifetimes[POD] = lifetime_of(began, 0, 100_000)
     sentences = settle_run(began.world, "r")
     state = began.ledger.state(began.account)
@@ -134,7 +134,7 @@ def test_an_adjustment_beyond_the_cap_is_made_up_to_the_cap_and_reported(
 
 
 def test_decreases_pay_for_increases_in_any_order_of_names(began: StartedAttempt) -> None:
-    done(began)
+    settle_after_two_seconds(began)
     rate, left_usd = began.attempt.choice.usd_per_hour, began.ledger.state(began.account).left_usd
     assert left_usd is not None
     # The last attempt by name was settled at all remaining money, but its pod ran only briefly.
@@ -170,7 +170,7 @@ def test_a_supervisor_reserves_the_price_of_the_end_of_its_pod(
     began = begin(world, run_request(flights_slice, needs=INGEST))
     rate = began.attempt.choice.usd_per_hour
     assert began.attempt.exit_usd >= cost_usd(rate, 2.5)
-    assert done(began) == cost_usd(rate, 4.0)
+    assert settle_after_two_seconds(began) == cost_usd(rate, 4.0)
 
 
 def test_overhead_pods_are_paid_by_their_own_times_at_their_first_price(

@@ -47,7 +47,7 @@ def began(laptop: Path, flights_slice: Path, tmp_path: Path) -> StartedAttempt:
     )
 
 
-def ended(began: StartedAttempt, status: Literal["done", "failed"]) -> Receipt:
+def settle_after_two_seconds(began: StartedAttempt, status: Literal["done", "failed"]) -> Receipt:
     """Settle the attempt after two seconds of its supervisor."""
     attempt = attempt_in_pod(began, POD)
     write_heartbeat(attempt, "running")
@@ -65,7 +65,7 @@ def test_the_price_of_an_offer_is_its_time_plus_its_fees(began: StartedAttempt) 
 
 
 def test_a_completed_attempt_pays_for_all_transfers_and_storage(began: StartedAttempt) -> None:
-    choice, receipt = began.attempt.choice, ended(began, "done")
+    choice, receipt = began.attempt.choice, settle_after_two_seconds(began, "done")
     assert receipt.fees_usd == choice.fees_usd
     assert receipt.spent_usd == choice.fees_usd + cost_usd(choice.usd_per_hour, 2)
     settle_run(began.world, "r")
@@ -78,7 +78,7 @@ def test_a_completed_attempt_pays_for_all_transfers_and_storage(began: StartedAt
 
 
 def test_a_failed_attempt_pays_only_for_what_it_read(began: StartedAttempt) -> None:
-    choice, receipt = began.attempt.choice, ended(began, "failed")
+    choice, receipt = began.attempt.choice, settle_after_two_seconds(began, "failed")
     assert receipt.fees_usd == choice.transfer_in_usd
     assert receipt.spent_usd == choice.transfer_in_usd + cost_usd(choice.usd_per_hour, 2)
 
@@ -98,7 +98,7 @@ def test_a_lost_attempt_pays_for_what_it_read(began: StartedAttempt) -> None:
 
 
 def test_a_pods_own_times_change_only_its_cost_of_time(began: StartedAttempt) -> None:
-    ended(began, "done")
+    settle_after_two_seconds(began, "done")
     now = began.world.clock.now()
     assert isinstance(began.world.cluster, FakeCluster)
     began.world.cluster.lifetimes[POD] = PodLifetime(

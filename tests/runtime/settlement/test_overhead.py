@@ -84,7 +84,7 @@ def test_the_exit_step_is_charged_to_the_overhead(world: World, flights_slice: P
     assert began.ledger.state(began.account).settled_usd["overhead-1"] > 0
 
 
-class Blind(LocalCluster):
+class ClusterWithoutNodeRights(LocalCluster):
     """A cluster that lets no process read its nodes."""
 
     def pools(self) -> tuple[Pool, ...]:
@@ -93,7 +93,7 @@ class Blind(LocalCluster):
 
 def test_the_exit_step_needs_no_right_to_read_nodes(world: World, flights_slice: Path) -> None:
     run = admit(world, run_request(flights_slice, needs=INGEST))
-    exit_step(replace(world, cluster=Blind(())), "r")
+    exit_step(replace(world, cluster=ClusterWithoutNodeRights(())), "r")
     (pod,) = overhead_times(world, run, run.start)
     assert pod.usd_per_hour > 0
     assert Ledger(world.store, world.clock).state("r").closed

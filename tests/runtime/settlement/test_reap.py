@@ -9,7 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from reaper_world import ABANDONED_S, QUEUE_S, SCHEDULER, SMALL, Queue, again, shares_world, waits
+from reaper_world import ABANDONED_S, QUEUE_S, SCHEDULER, SMALL, Queue, again, pending_pod, shares_world
 from runtime_world import INGEST, FakeCluster, StartedAttempt, attempt_in_pod, begin, run_request
 
 from shoestring.config.world import World
@@ -39,7 +39,7 @@ def test_a_pod_that_no_node_accepts_in_time_times_out_and_its_stage_is_routed_el
     began: StartedAttempt, flights_slice: Path
 ) -> None:
     assert began.attempt.choice.pool == "od/1"
-    world, queue = began.world, Queue(waits(began.world, QUEUE_S))
+    world, queue = began.world, Queue(pending_pod(began.world, QUEUE_S))
     sentences = reap(world, queue)
     reason = f"ingest of r waited 300 s for a node of od (on-demand): {SCHEDULER}"
     assert sentences == [f"ingest-pod timed out: {reason}"]
@@ -56,7 +56,7 @@ def test_a_pod_that_no_node_accepts_in_time_times_out_and_its_stage_is_routed_el
 
 @pytest.mark.parametrize("seconds", [0, QUEUE_S - 1])
 def test_a_pod_within_its_waiting_time_is_left_alone(began: StartedAttempt, seconds: float) -> None:
-    queue = Queue(waits(began.world, seconds))
+    queue = Queue(pending_pod(began.world, seconds))
     assert reap(began.world, queue) == []
     assert (len(queue.ended), list(began.world.store.list("learned/stock-outs/"))) == (0, [])
     assert "ingest-1" in began.ledger.state("r").reservations
@@ -65,7 +65,7 @@ def test_a_pod_within_its_waiting_time_is_left_alone(began: StartedAttempt, seco
 def test_a_pod_that_a_node_has_just_accepted_keeps_its_reservation_and_is_no_stock_out(
     began: StartedAttempt,
 ) -> None:
-    assert reap(began.world, Queue(waits(began.world, QUEUE_S), taken=True)) == []
+    assert reap(began.world, Queue(pending_pod(began.world, QUEUE_S), taken=True)) == []
     assert current_stockouts(began.world.store, began.world.clock.now()) == ((), ())
     assert "ingest-1" in began.ledger.state("r").reservations
 
@@ -75,14 +75,14 @@ def test_a_pod_waits_longer_for_a_node_that_has_to_be_created(
 ) -> None:
     world = shares_world(laptop, tmp_path, (SMALL.model_copy(update={"startup_s": 400.0}),))
     begin(world, run_request(flights_slice, needs=INGEST, budget_usd=Decimal(1)))
-    queues = [Queue(waits(world, seconds)) for seconds in (QUEUE_S + 399, QUEUE_S + 400)]
+    queues = [Queue(pending_pod(world, seconds)) for seconds in (QUEUE_S + 399, QUEUE_S + 400)]
     assert [(len(reap(world, queue)), len(queue.ended)) for queue in queues] == [(0, 0), (1, 1)]
 
 
 def test_a_pod_that_was_accepted_late_has_its_full_time_on_the_node(began: StartedAttempt) -> None:
     queue = Queue(
         replace(
-            waits(began.world, QUEUE_S - 1, node="worker-1", reason="ErrImagePull"),
+            pending_pod(began.world, QUEUE_S - 1, node="worker-1", reason="ErrImagePull"),
             since=began.run.start.started_at,
         )
     )
@@ -94,13 +94,13 @@ def test_a_pod_that_was_accepted_late_has_its_full_time_on_the_node(began: Start
 def test_a_pod_that_may_be_pulling_a_large_image_is_left_alone(
     began: StartedAttempt, seconds: float, ended: int
 ) -> None:
-    queue = Queue(waits(began.world, seconds, node="worker-1", reason=""))
+    queue = Queue(pending_pod(began.world, seconds, node="worker-1", reason=""))
     reap(began.world, queue)
     assert len(queue.ended) == ended
 
 
 def test_a_pod_of_an_unknown_run_times_out_too(began: StartedAttempt) -> None:
-    queue = Queue(waits(began.world, QUEUE_S, run_id="elsewhere"))
+    queue = Queue(pending_pod(began.world, QUEUE_S, run_id="elsewhere"))
     assert "this store has no decision" in reap(began.world, queue)[0]
     assert len(queue.ended) == 1
     assert "ingest-1" in began.ledger.state("r").reservations
@@ -111,12 +111,12 @@ def test_a_pod_is_matched_to_its_run_by_the_engines_id(
 ) -> None:
     request = replace(run_request(flights_slice, needs=INGEST), job_id="0d3f-job")
     route(began.world, request, StageInputs(), str(tmp_path / "decision.json"), str(tmp_path / "page.md"))
-    (sentence,) = reap(began.world, Queue(waits(began.world, QUEUE_S, run_id="0d3f-job")))
+    (sentence,) = reap(began.world, Queue(pending_pod(began.world, QUEUE_S, run_id="0d3f-job")))
     assert "ingest of r waited" in sentence
     assert "ingest-1" not in began.ledger.state("r").reservations
 
 
-def dies(began: StartedAttempt) -> None:
+def kill_pod(began: StartedAttempt) -> None:
     write_heartbeat(attempt_in_pod(began, "ns.1.ingest"), "running")
     began.world.clock.sleep(2)
     write_heartbeat(attempt_in_pod(began, "ns.1.ingest"), "running")
@@ -127,7 +127,7 @@ def dies(began: StartedAttempt) -> None:
 def test_the_reservation_of_a_dead_silent_pod_is_released_and_the_run_continues(
     began: StartedAttempt,
 ) -> None:
-    dies(began)
+    kill_pod(began)
     assert reap(began.world, Queue()) == []
     began.world.clock.sleep(QUEUE_S + 1)
     (sentence,) = reap(began.world, Queue())
@@ -150,7 +150,7 @@ def test_the_reservation_of_a_pod_that_never_came_is_released_unless_it_is_pendi
     began.world.clock.sleep(QUEUE_S + IMAGE_PULL_S)
     assert reap(began.world, Queue()) == []
     began.world.clock.sleep(1)
-    assert reap(began.world, Queue(waits(began.world, 10))) == []
+    assert reap(began.world, Queue(pending_pod(began.world, 10))) == []
     (sentence,) = reap(began.world, Queue())
     assert "ingest-1 settled at $0.000000" in sentence
 
@@ -158,7 +158,7 @@ def test_the_reservation_of_a_pod_that_never_came_is_released_unless_it_is_pendi
 def test_an_abandoned_run_is_closed_its_money_released_and_its_report_written(
     began: StartedAttempt,
 ) -> None:
-    dies(began)
+    kill_pod(began)
     began.world.clock.sleep(ABANDONED_S + 5)
     reap(began.world, Queue())
     month = began.ledger.state(f"{began.run.start.started_at:%Y-%m}")
@@ -173,7 +173,7 @@ def test_an_abandoned_run_is_closed_its_money_released_and_its_report_written(
 @pytest.mark.parametrize("node", ["", "worker-1"])
 def test_a_run_with_a_pending_or_running_pod_is_not_abandoned(began: StartedAttempt, node: str) -> None:
     began.world.clock.sleep(ABANDONED_S + 5)
-    pod = replace(waits(began.world, 10, node=node), pending=not node)
+    pod = replace(pending_pod(began.world, 10, node=node), pending=not node)
     assert reap(began.world, Queue(pod)) == []
     assert "ingest-1" in began.ledger.state("r").reservations
 
@@ -196,7 +196,7 @@ def test_a_closed_run_starts_again_when_its_engine_retries_it(
 
 
 def test_an_error_in_one_run_does_not_stop_the_reaper(began: StartedAttempt, flights_slice: Path) -> None:
-    dies(began)
+    kill_pod(began)
     other = begin(began.world, run_request(flights_slice, run_id="other", needs=INGEST))
     began.world.clock.sleep(QUEUE_S + 1)
     began.world.store.put("runs/other/heartbeats/ingest-1.json", b"{}")
@@ -218,12 +218,12 @@ def by_a_newer_version(world: World, key: str) -> None:
 def test_a_record_of_another_version_does_not_stop_the_reaper(
     began: StartedAttempt, flights_slice: Path, key: str
 ) -> None:
-    dies(began)
+    kill_pod(began)
     other = begin(began.world, run_request(flights_slice, run_id="other", needs=INGEST))
     write_heartbeat(other.attempt, "running")
     began.world.clock.sleep(QUEUE_S + 1)
     by_a_newer_version(began.world, f"runs/other/{key}")
-    sentences = reap(began.world, Queue(waits(began.world, QUEUE_S + 1, run_id="other")))
+    sentences = reap(began.world, Queue(pending_pod(began.world, QUEUE_S + 1, run_id="other")))
     assert any("ingest-1 settled at" in each for each in sentences)
     assert any(
         "other could not be settled" in each and "of_tomorrow" in each and "use the version" in each
@@ -233,7 +233,7 @@ def test_a_record_of_another_version_does_not_stop_the_reaper(
 
 def test_a_pod_of_a_run_with_unreadable_records_times_out_too(began: StartedAttempt) -> None:
     by_a_newer_version(began.world, "runs/r/decisions/ingest-1.json")
-    queue = Queue(waits(began.world, QUEUE_S + 1))
+    queue = Queue(pending_pod(began.world, QUEUE_S + 1))
     reap(began.world, queue)
     assert queue.waiting == []
 

@@ -57,7 +57,7 @@ def month_of(began: StartedAttempt) -> str:
     return f"{began.run.start.started_at:%Y-%m}"
 
 
-def written(store: Path) -> dict[str, bytes]:
+def files_of(store: Path) -> dict[str, bytes]:
     return {
         path.relative_to(store).as_posix(): path.read_bytes()
         for path in sorted(store.rglob("*"))
@@ -68,11 +68,11 @@ def written(store: Path) -> dict[str, bytes]:
 def test_settling_again_changes_nothing(world: World, flights_slice: Path, tmp_path: Path) -> None:
     began = begin(world, run_request(flights_slice, needs=INGEST))
     assert settle_start(world, began.run, began.run.start) != []
-    after = written(tmp_path / "store")
+    after = files_of(tmp_path / "store")
     world.clock.sleep(5)
     assert settle_start(world, began.run, began.run.start) == []
     assert settle_run(world, "r") == []
-    assert written(tmp_path / "store") == after
+    assert files_of(tmp_path / "store") == after
     assert began.ledger.state(began.account).closed
 
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from reaper_world import QUEUE_S, Queue, again, shares_world, waits
+from reaper_world import QUEUE_S, Queue, again, pending_pod, shares_world
 from runtime_world import INGEST, FakeCluster, StartedAttempt, begin, run_request
 
 from shoestring.core.interfaces import PodLifetime, StagePod
@@ -29,7 +29,7 @@ def test_a_pod_that_cannot_start_on_its_node_times_out_and_is_paid_for_but_is_no
 ) -> None:
     began.world.clock.sleep(1000)
     sentences = reap(
-        began.world, Queue(waits(began.world, QUEUE_S, node="worker-1", reason="ImagePullBackOff"))
+        began.world, Queue(pending_pod(began.world, QUEUE_S, node="worker-1", reason="ImagePullBackOff"))
     )
     assert sentences == [
         "ingest-pod timed out: ingest of r waited 300 s to start on worker-1: ImagePullBackOff"
@@ -42,20 +42,20 @@ def test_a_pod_that_cannot_start_on_its_node_times_out_and_is_paid_for_but_is_no
     assert (str(receipt.pod), receipt.seconds) == ("ns.7.ingest-pod", QUEUE_S)
 
 
-def died(began: StartedAttempt, lived_s: float, reason: str = "") -> StagePod:
+def dead_pod(began: StartedAttempt, lived_s: float, reason: str = "") -> StagePod:
     """A pod that ran for this long until now, and wrote no heartbeat."""
     now = began.world.clock.now()
     life = PodLifetime(
         alive=False, started_at=now - timedelta(seconds=lived_s), finished_at=now, reason=reason
     )
-    return replace(waits(began.world, lived_s, node="worker-1"), pending=False, lifetime=life)
+    return replace(pending_pod(began.world, lived_s, node="worker-1"), pending=False, lifetime=life)
 
 
 def test_a_pod_that_died_before_its_first_heartbeat_is_paid_by_its_own_times(
     began: StartedAttempt,
 ) -> None:
     began.world.clock.sleep(30)
-    pod = died(began, 2, "OOMKilled")
+    pod = dead_pod(began, 2, "OOMKilled")
     assert isinstance(began.world.cluster, FakeCluster)
     began.world.cluster.lifetimes[str(pod.ref)] = pod.lifetime
     (sentence,) = reap(began.world, Queue(pod))
@@ -80,7 +80,7 @@ def test_a_dead_pod_that_a_router_settled_as_never_started_is_paid_in_the_end(
     began: StartedAttempt, flights_slice: Path
 ) -> None:
     began.world.clock.sleep(120)
-    pod = died(began, 2)
+    pod = dead_pod(began, 2)
     assert isinstance(began.world.cluster, FakeCluster)
     began.world.cluster.lifetimes[str(pod.ref)] = pod.lifetime
     again(began, flights_slice)
@@ -96,7 +96,7 @@ def test_a_dead_pod_that_a_router_settled_as_never_started_is_paid_in_the_end(
 
 
 def test_a_dead_pod_of_an_earlier_attempt_is_not_matched_to_this_one(began: StartedAttempt) -> None:
-    pod = died(began, 20)
+    pod = dead_pod(began, 20)
     began.world.clock.sleep(30)
     assert reap(began.world, Queue(pod)) == []
     assert "ingest-1" in began.ledger.state("r").reservations

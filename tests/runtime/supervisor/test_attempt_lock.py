@@ -55,8 +55,8 @@ def test_a_pod_is_recorded_before_anything_in_it_can_fail(began: StartedAttempt,
     (tmp_path / "store" / "runs" / "r" / "run.json").unlink()
     with pytest.raises(UnknownName):
         second_pod(began)
-    beat = last_heartbeat(began.world.store, "r", "ingest-1")
-    assert beat is not None and (str(beat.pod), beat.state) == (SECOND, "starting")
+    heartbeat = last_heartbeat(began.world.store, "r", "ingest-1")
+    assert heartbeat is not None and (str(heartbeat.pod), heartbeat.state) == (SECOND, "starting")
 
 
 def test_a_pod_that_failed_at_its_start_is_paid_by_its_own_times(
@@ -81,8 +81,8 @@ def test_a_second_pod_leaves_the_reservation_to_the_first_while_that_is_alive(be
     write_heartbeat(attempt_in_pod(began, FIRST), "running")
     with pytest.raises(StageFailed, match=f"ingest-1 is already running in the pod {FIRST}"):
         second_pod(began)
-    beat = last_heartbeat(began.world.store, "r", "ingest-1")
-    assert beat is not None and str(beat.pod) == FIRST
+    heartbeat = last_heartbeat(began.world.store, "r", "ingest-1")
+    assert heartbeat is not None and str(heartbeat.pod) == FIRST
     assert "ingest-1" in began.ledger.state("r").reservations
 
 

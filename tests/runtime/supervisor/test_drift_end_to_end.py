@@ -42,13 +42,13 @@ def write_world(path: Path, usd_per_hour: str) -> Path:
     return temporary.replace(path)
 
 
-def raised(attempt: Attempt, world_file: Path) -> Iterator[None]:
+def raise_price(attempt: Attempt, world_file: Path) -> Iterator[None]:
     """Triple the price."""
     write_world(world_file, "2.40")
     yield
 
 
-def slowed(attempt: Attempt, world_file: Path) -> Iterator[None]:
+def slow_down(attempt: Attempt, world_file: Path) -> Iterator[None]:
     """Stop the process for nine tenths of the time, by signals, as a busy neighbour would."""
     child = next(
         each
@@ -79,7 +79,7 @@ def disturbing(
             pass
 
 
-def begun(folder: Path, world_file: Path) -> Attempt:
+def start_training(folder: Path, world_file: Path) -> Attempt:
     """An attempt at training that is admitted, routed and reserved."""
     world = small_world(world_file, folder)
     assert isinstance(world.store, FolderStore)
@@ -101,12 +101,12 @@ def begun(folder: Path, world_file: Path) -> Attempt:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("disturb", [raised, slowed])
+@pytest.mark.parametrize("disturb", [raise_price, slow_down])
 def test_the_run_ends_within_its_budget_with_a_model_and_reports_its_changes(
     tmp_path: Path, disturb: Callable[[Attempt, Path], Iterator[None]]
 ) -> None:
     world_file = write_world(tmp_path / "world.yaml", "0.80")
-    attempt = begun(tmp_path, world_file)
+    attempt = start_training(tmp_path, world_file)
     world, choice = attempt.world, attempt.choice
     over = threading.Event()
     thread = threading.Thread(target=disturbing, args=(attempt, disturb, world_file, over))
@@ -127,7 +127,7 @@ def test_the_run_ends_within_its_budget_with_a_model_and_reports_its_changes(
     assert receipt.spent_usd == pytest.approx(receipt_usd, abs=Decimal("0.0001"))
     assert [price.usd_per_hour for price in receipt.prices] == [
         Decimal("0.80"),
-        *([Decimal("2.40")] if disturb is raised else []),
+        *([Decimal("2.40")] if disturb is raise_price else []),
     ]
     lengths = [change for change in receipt.changes if change.lever == "length"]
     assert lengths, "the plan was not changed, or nobody told"
@@ -136,6 +136,6 @@ def test_the_run_ends_within_its_budget_with_a_model_and_reports_its_changes(
     model = read_record(world.store, "runs/r/model.json", ModelRecord)
     assert model.val_loss is not None
     assert model.val_loss < 0.6, "no better than saying nothing"
-    beat = last_heartbeat(world.store, "r", "train-1")
-    assert beat is not None
-    assert beat.changes == receipt.changes
+    heartbeat = last_heartbeat(world.store, "r", "train-1")
+    assert heartbeat is not None
+    assert heartbeat.changes == receipt.changes

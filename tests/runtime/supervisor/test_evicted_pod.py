@@ -81,7 +81,9 @@ def test_training_continues_from_its_checkpoint_in_the_next_attempt_of_the_same_
     _, data = engine.finish(1, rows)
 
     _, pod = engine.start(2, data)
-    while pod.poll() is None and not ((beat := last_heartbeat(world.store, "r", "train-1")) and beat.samples):
+    while pod.poll() is None and not (
+        (heartbeat := last_heartbeat(world.store, "r", "train-1")) and heartbeat.samples
+    ):
         time.sleep(0.05)
     pod.send_signal(signal.SIGTERM)
     _, err = pod.communicate(timeout=60)

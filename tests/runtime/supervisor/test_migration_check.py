@@ -130,14 +130,16 @@ def test_without_the_setting_nothing_is_checked(began: StartedAttempt, laptop: P
 
 
 def test_an_unreachable_store_does_not_stop_the_supervisor(began: StartedAttempt) -> None:
-    class Away(FolderStore):
+    class UnreachableListStore(FolderStore):
         def list(self, prefix: str):  # type: ignore[no-untyped-def]
             raise StoreError("away")
 
-    away = replace(began.attempt, world=replace(began.world, store=Away(Path("/nowhere"))))
-    monitor = make_monitor(away)
-    run_for(replace(began, attempt=away), 60, monitor)
-    assert monitor.last_check is None and not away.stop_reason
+    unreachable = replace(
+        began.attempt, world=replace(began.world, store=UnreachableListStore(Path("/nowhere")))
+    )
+    monitor = make_monitor(unreachable)
+    run_for(replace(began, attempt=unreachable), 60, monitor)
+    assert monitor.last_check is None and not unreachable.stop_reason
 
 
 def test_a_migrated_stage_is_routed_again_and_migrates_at_most_as_often_as_allowed(

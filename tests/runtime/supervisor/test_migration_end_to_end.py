@@ -80,14 +80,14 @@ class Engine:
     def disturb(self, over: threading.Event) -> None:
         """Multiply the price by five, once the learning rate is on its plateau."""
         while not over.wait(0.1):
-            beat = last_heartbeat(self.store, "r", "train-1")
-            if beat and beat.phase == "stable":
+            heartbeat = last_heartbeat(self.store, "r", "train-1")
+            if heartbeat and heartbeat.phase == "stable":
                 write_world(self.world_file, "2.00", "0.45")
                 return
 
 
 @pytest.fixture(scope="module")
-def moved(tmp_path_factory: pytest.TempPathFactory) -> Engine:
+def migrated_run(tmp_path_factory: pytest.TempPathFactory) -> Engine:
     """A training that began on `one`, the cheaper of two pools, until its price rose."""
     folder = tmp_path_factory.mktemp("migrated")
     world_file = write_world(folder / "world.yaml", "0.40", "0.45")
@@ -117,27 +117,29 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> Engine:
     return engine
 
 
-def receipt(moved: Engine, hold: str) -> Receipt:
-    return read_record(moved.store, f"runs/r/receipts/{hold}.json", Receipt)
+def receipt(migrated_run: Engine, hold: str) -> Receipt:
+    return read_record(migrated_run.store, f"runs/r/receipts/{hold}.json", Receipt)
 
 
 @pytest.mark.slow
-def test_a_migrating_training_stops_at_a_checkpoint_and_continues_on_the_other_pool(moved: Engine) -> None:
-    first, second = receipt(moved, "train-1"), receipt(moved, "train-2")
+def test_a_migrating_training_stops_at_a_checkpoint_and_continues_on_the_other_pool(
+    migrated_run: Engine,
+) -> None:
+    first, second = receipt(migrated_run, "train-1"), receipt(migrated_run, "train-2")
     assert (first.pool, first.status, first.cause) == ("one", "stopped", "migrated")
     assert (second.pool, second.status) == ("two", "done"), second.reason
-    decision = read_record(moved.store, store_layout.decision("r", "train-2"), Decision)
+    decision = read_record(migrated_run.store, store_layout.decision("r", "train-2"), Decision)
     assert any("attempt 1 stopped: migrates: two spot" in note for note in decision.question.notes)
 
 
 @pytest.mark.slow
-def test_each_attempt_teaches_with_its_own_samples(moved: Engine) -> None:
-    first, second = receipt(moved, "train-1"), receipt(moved, "train-2")
+def test_each_attempt_teaches_with_its_own_samples(migrated_run: Engine) -> None:
+    first, second = receipt(migrated_run, "train-1"), receipt(migrated_run, "train-2")
     one, two = (
-        read_record(moved.store, store_layout.decision("r", hold), Decision).choice
+        read_record(migrated_run.store, store_layout.decision("r", hold), Decision).choice
         for hold in ("train-1", "train-2")
     )
-    before = last_heartbeat(moved.store, "r", "train-1")
+    before = last_heartbeat(migrated_run.store, "r", "train-1")
     assert first.teaches and second.teaches
     assert before is not None and one is not None and two is not None and second.outcome is not None
     assert first.prior_s == one.prior_s_of(before.samples)
@@ -146,40 +148,46 @@ def test_each_attempt_teaches_with_its_own_samples(moved: Engine) -> None:
 
 
 @pytest.mark.slow
-def test_every_sample_is_trained_once_per_epoch_across_the_migration(moved: Engine) -> None:
-    model = read_record(moved.store, "runs/r/model.json", ModelRecord)
+def test_every_sample_is_trained_once_per_epoch_across_the_migration(migrated_run: Engine) -> None:
+    model = read_record(migrated_run.store, "runs/r/model.json", ModelRecord)
     check_sample_ranges([each.model_dump() for each in model.sample_ranges])
-    before = last_heartbeat(moved.store, "r", "train-1")
+    before = last_heartbeat(migrated_run.store, "r", "train-1")
     assert before is not None and 0 < before.samples < model.samples
     assert model.val_loss is not None and model.val_loss < 0.6, "no better than saying nothing"
 
 
 @pytest.mark.slow
-def test_one_ledger_holds_both_attempts_within_the_cap_and_verifies(moved: Engine) -> None:
-    first, second = receipt(moved, "train-1"), receipt(moved, "train-2")
+def test_one_ledger_holds_both_attempts_within_the_cap_and_verifies(migrated_run: Engine) -> None:
+    first, second = receipt(migrated_run, "train-1"), receipt(migrated_run, "train-2")
     accounts = shoestring(
-        "ledger", "show", "--store", moved.folder / "store", "--world", moved.world_file, "--json"
+        "ledger",
+        "show",
+        "--store",
+        migrated_run.folder / "store",
+        "--world",
+        migrated_run.world_file,
+        "--json",
     ).json
     (account,) = (each for each in accounts if each["parent"])
     assert Decimal(account["held_usd"]) == 0 and account["closed"]
     spent_usd = Decimal(account["spent_usd"])
     assert first.spent_usd + second.spent_usd <= spent_usd <= BUDGET_USD
-    for folder in (moved.folder / "store", moved.folder / "out" / "ledger"):
+    for folder in (migrated_run.folder / "store", migrated_run.folder / "out" / "ledger"):
         assert shoestring("ledger", "verify", "--store", folder).code == 0
 
 
 @pytest.mark.slow
-def test_the_reason_for_the_migration_and_the_comparison_are_reported(moved: Engine) -> None:
-    last_check = read_record(moved.store, "runs/r/looks/train-1.json", MigrationCheck)
+def test_the_reason_for_the_migration_and_the_comparison_are_reported(migrated_run: Engine) -> None:
+    last_check = read_record(migrated_run.store, "runs/r/looks/train-1.json", MigrationCheck)
     assert last_check.decision.migrates and last_check.target is not None and last_check.target.pool == "two"
-    result = shoestring("explain", moved.folder / "out" / "decisions" / "train-1.json").out
+    result = shoestring("explain", migrated_run.folder / "out" / "decisions" / "train-1.json").out
     assert (
         "Last migration check" in result and "migrates: two spot at $0." in result and "runs here" in result
     )
     assert (
         "## Last migration check"
-        in shoestring("explain", moved.folder / "out" / "decisions" / "train-1.json", "--markdown").out
+        in shoestring("explain", migrated_run.folder / "out" / "decisions" / "train-1.json", "--markdown").out
     )
-    page = (moved.folder / "report.html").read_text()
+    page = (migrated_run.folder / "report.html").read_text()
     assert "Migration checks" in page and "migrates: two spot at $0." in page
-    assert shoestring("replay", moved.folder / "out" / "decisions" / "train-2.json").code == 0
+    assert shoestring("replay", migrated_run.folder / "out" / "decisions" / "train-2.json").code == 0

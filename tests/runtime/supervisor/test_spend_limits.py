@@ -56,10 +56,10 @@ def test_a_raised_spot_price_counts_from_when_it_is_read(spot: tuple[StartedAtte
     assert attempt.usd_per_hour == Decimal("0.12")
     assert attempt.spent_usd() == Decimal("0.001000") + Decimal("0.001000")
     assert attempt.price_usd(30) == Decimal("0.001000")
-    beat = make_heartbeat(attempt, "running")
-    assert [price.usd_per_hour for price in beat.prices] == [Decimal("0.04"), Decimal("0.12")]
-    assert beat.prices[1].at - beat.prices[0].at == timedelta(seconds=90)
-    assert beat.usd_per_hour == Decimal("0.12")
+    heartbeat = make_heartbeat(attempt, "running")
+    assert [price.usd_per_hour for price in heartbeat.prices] == [Decimal("0.04"), Decimal("0.12")]
+    assert heartbeat.prices[1].at - heartbeat.prices[0].at == timedelta(seconds=90)
+    assert heartbeat.usd_per_hour == Decimal("0.12")
 
 
 def test_on_demand_keeps_the_price_of_the_decision(flights_slice: Path, tmp_path: Path) -> None:

@@ -64,9 +64,9 @@ def test_an_unreachable_store_does_not_delay_signals_or_the_check_of_the_money(
         watch_child(attempt, child, tmp_path, writer)
         assert child.returncode == -signal.SIGTERM
         away.back.set()
-    beat = last_heartbeat(fixed.world.store, attempt.run.run_id, str(attempt.id))
-    assert beat is not None
-    assert beat.state == "stopping"
+    heartbeat = last_heartbeat(fixed.world.store, attempt.run.run_id, str(attempt.id))
+    assert heartbeat is not None
+    assert heartbeat.state == "stopping"
 
 
 IGNORES_TERM = (
@@ -194,9 +194,9 @@ def test_a_stage_writes_heartbeats_at_the_interval_of_the_policy(
     began.attempt.reserved_usd += Decimal("0.009")
     watch_until_end(began.attempt, start_process("print(flush=True); import time; time.sleep(2)"), tmp_path)
     assert (1 if most == 3 else 4) <= store.beats <= most
-    beat = last_heartbeat(store, "r", "ingest-1")
-    assert beat is not None
-    assert beat.interval_s == interval_s
+    heartbeat = last_heartbeat(store, "r", "ingest-1")
+    assert heartbeat is not None
+    assert heartbeat.interval_s == interval_s
 
 
 def test_a_stage_that_is_killed_while_it_is_supervised_fails(
@@ -247,9 +247,9 @@ def check_that_it_settled(began: StartedAttempt, reason: str) -> None:
         == receipt.spent_usd
         <= began.ledger.state(began.account).cap_usd
     )
-    beat = last_heartbeat(began.world.store, "r", "ingest-1")
-    assert beat is not None
-    assert beat.state == "stopped"
+    heartbeat = last_heartbeat(began.world.store, "r", "ingest-1")
+    assert heartbeat is not None
+    assert heartbeat.state == "stopped"
 
 
 def test_a_supervisor_whose_launcher_has_died_stops_its_child_and_settles(
@@ -274,8 +274,8 @@ def test_a_supervisor_that_receives_term_settles_and_writes_its_receipt(
     began = begin(small_world(laptop, tmp_path), run_request(flights_slice, needs=INGEST))
     frame = start_supervisor(began, laptop, tmp_path, str(this_process()))
     while frame.poll() is None:
-        beat = last_heartbeat(began.world.store, "r", "ingest-1")
-        if beat and beat.state == "running":
+        heartbeat = last_heartbeat(began.world.store, "r", "ingest-1")
+        if heartbeat and heartbeat.state == "running":
             break
         time.sleep(0.01)
     child = psutil.Process(frame.pid).children()
