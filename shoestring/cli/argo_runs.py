@@ -60,8 +60,11 @@ def run_on(
         f"{cluster_options}",
         err=True,
     )
-    finish(
-        follow(argo, run_id, lambda step: typer.echo(step_text(step), err=True)), context, namespace, as_json
+    print_workflow_end(
+        follow_workflow(argo, run_id, lambda step: typer.echo(step_text(step), err=True)),
+        context,
+        namespace,
+        as_json,
     )
 
 
@@ -71,10 +74,12 @@ def watch_on(context: str, namespace: str, run: str, as_json: bool) -> None:
     def on_change(step: ArgoStep) -> None:
         typer.echo(json.dumps(asdict(step)) if as_json else step_text(step))
 
-    finish(follow(open_argo(context, namespace), run, on_change), context, namespace, as_json)
+    print_workflow_end(
+        follow_workflow(open_argo(context, namespace), run, on_change), context, namespace, as_json
+    )
 
 
-def follow(argo: Argo, run: str, on_change: Callable[[ArgoStep], None]) -> ArgoProgress:
+def follow_workflow(argo: Argo, run: str, on_change: Callable[[ArgoStep], None]) -> ArgoProgress:
     """Report every step when it changes, until the run is over."""
     last_seen: dict[tuple[str, int], ArgoStep] = {}
     while True:
@@ -94,7 +99,7 @@ def step_text(step: ArgoStep) -> str:
     return f"{step.name}{attempt}: {step.phase.lower()}{node}" + (f": {step.message}" if step.message else "")
 
 
-def finish(progress: ArgoProgress, context: str, namespace: str, as_json: bool) -> None:
+def print_workflow_end(progress: ArgoProgress, context: str, namespace: str, as_json: bool) -> None:
     """Print the end of a run and exit with its code, as for a run on this machine."""
     if not progress.summary:
         last = next((step_text(step) for step in reversed(progress.steps) if step.message), progress.message)

@@ -100,8 +100,8 @@ class Preferences(Record):
 
     def delay_microusd_per_hour(self, kind: WorkloadKind) -> int:
         """Return the cost of one hour of delay for this kind of work, in micro-dollars."""
-        own = self.workload_class(kind).delay_usd_per_hour
-        return microusd(self.delay_usd_per_hour if own is None else own)
+        of_class = self.workload_class(kind).delay_usd_per_hour
+        return microusd(self.delay_usd_per_hour if of_class is None else of_class)
 
     def workload_class(self, kind: WorkloadKind) -> WorkloadClass:
         return self.workload_classes.get(kind, ANY_PLACEMENT)

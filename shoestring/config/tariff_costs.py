@@ -30,19 +30,17 @@ def tiered_microusd(tiers: Sequence[PriceTier], gb: Floats, transferred_gb: Floa
     return _up(micro)
 
 
-def highest_microusd(tiers: Sequence[PriceTier], gb: Floats, least_gb: float, most_gb: float) -> Ints:
-    """Return the maximum cost of each volume, if between `least_gb` and `most_gb` of the month precede it.
+def highest_microusd(tiers: Sequence[PriceTier], gb: Floats, min_gb: float, max_gb: float) -> Ints:
+    """Return the maximum cost of each volume, if between `min_gb` and `max_gb` of the month precede it.
 
-    The cost is piecewise linear in the preceding volume: its maximum is at `least_gb`, at `most_gb`, or where
+    The cost is piecewise linear in the preceding volume: its maximum is at `min_gb`, at `max_gb`, or where
     the first or the last GB reaches the end of a tier.
     """
     ends = [tier.up_to_gb for tier in tiers if tier.up_to_gb is not None]
-    if most_gb <= least_gb or not ends:
-        return tiered_microusd(tiers, gb, least_gb)
-    before = [np.full_like(gb, least_gb), np.full_like(gb, most_gb)]
-    before += [
-        np.clip(point, least_gb, most_gb) for end in ends for point in (np.full_like(gb, end), end - gb)
-    ]
+    if max_gb <= min_gb or not ends:
+        return tiered_microusd(tiers, gb, min_gb)
+    before = [np.full_like(gb, min_gb), np.full_like(gb, max_gb)]
+    before += [np.clip(point, min_gb, max_gb) for end in ends for point in (np.full_like(gb, end), end - gb)]
     found: Ints = np.max([tiered_microusd(tiers, gb, transferred_gb) for transferred_gb in before], axis=0)
     return found
 

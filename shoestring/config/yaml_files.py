@@ -89,39 +89,39 @@ class _ExactLoader(yaml.SafeLoader):
 _ExactLoader.add_constructor("tag:yaml.org,2002:float", _ExactLoader.construct_exact)
 
 
-def read_text(path: Path, missing: str, wrong: type[UsageError]) -> str:
+def read_text(path: Path, missing: str, error_type: type[UsageError]) -> str:
     """Return the text of a file.
 
     Raises:
-        wrong: with the sentence `missing` if there is no such file, otherwise with the reason why it cannot
-            be read.
+        error_type: with the sentence `missing` if there is no such file, otherwise with the reason why the
+            file cannot be read.
     """
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise wrong(missing) from None
+        raise error_type(missing) from None
     except (OSError, UnicodeDecodeError) as error:
-        raise wrong(f"cannot read {path}: {error}") from None
+        raise error_type(f"cannot read {path}: {error}") from None
 
 
 def parse(
-    text: str, record_type: type[ParsedFile], place: str, wrong: type[UsageError], hint: str = ""
+    text: str, record_type: type[ParsedFile], place: str, error_type: type[UsageError], hint: str = ""
 ) -> ParsedFile:
     """Parse YAML text into a record. `place` names the text in messages; `hint` is added at their end.
 
     Raises:
-        wrong: the text is not YAML, or a field is wrong; names the field, and the new name of a key that was
-            renamed.
+        error_type: the text is not YAML, or a field is wrong. The message names the field, and the new name
+            of a key that was renamed.
     """
     try:
         # _ExactLoader is a SafeLoader: it makes plain values only.
         content: Any = yaml.load(text, Loader=_ExactLoader)
         return record_type.model_validate(content)
     except ValidationError as error:
-        raise wrong(f"{place}: {_renamed(error) or validation_message(error)}{hint}") from None
+        raise error_type(f"{place}: {_renamed(error) or validation_message(error)}{hint}") from None
     except (yaml.YAMLError, ValueError) as error:
         # A ValueError is a date that does not exist in the calendar.
-        raise wrong(f"{place} is not YAML: {' '.join(str(error).split())}") from None
+        raise error_type(f"{place} is not YAML: {' '.join(str(error).split())}") from None
 
 
 def _renamed(error: ValidationError) -> str:

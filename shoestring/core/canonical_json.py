@@ -31,21 +31,21 @@ def json_text(value: Any) -> str:
     Raises:
         ValueError: NaN or an infinity, which JSON cannot represent.
     """
-    return _one(value, "\n")
+    return _value_text(value, "\n")
 
 
-def _written(value: Any, line: str) -> str:
+def _container_text(value: Any, line: str) -> str:
     """Return the text of a dict or a list. `line`: a newline and the indent of the enclosing value."""
     inner = line + " "
     if isinstance(value, dict):
-        pairs = [f"{quoted(key)}: {_one(each, inner)}" for key, each in sorted(value.items())]
+        pairs = [f"{quoted(key)}: {_value_text(each, inner)}" for key, each in sorted(value.items())]
         return f"{{{inner}{f',{inner}'.join(pairs)}{line}}}" if pairs else "{}"
     kinds = set(map(type, value))
     write = _SCALARS.get(kinds.pop()) if len(kinds) == 1 else None
-    each = map(write, value) if write else (_one(one, inner) for one in value)
+    each = map(write, value) if write else (_value_text(one, inner) for one in value)
     return f"[{inner}{f',{inner}'.join(each)}{line}]" if value else "[]"
 
 
-def _one(value: Any, line: str) -> str:
+def _value_text(value: Any, line: str) -> str:
     write = _SCALARS.get(type(value))
-    return write(value) if write else _written(value, line)
+    return write(value) if write else _container_text(value, line)

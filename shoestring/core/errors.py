@@ -97,9 +97,9 @@ class NotYet(Refused):
 class BudgetExceeded(Refused):
     """The ledger's refusal. Amounts in dollars."""
 
-    def __init__(self, what: str, asked_usd: Decimal, left_usd: Decimal, cap_usd: Decimal) -> None:
-        self.asked_usd, self.left_usd, self.cap_usd = asked_usd, left_usd, cap_usd
-        super().__init__(f"{what}: ${asked_usd} requested, ${left_usd} left of ${cap_usd}")
+    def __init__(self, what: str, requested_usd: Decimal, left_usd: Decimal, cap_usd: Decimal) -> None:
+        self.requested_usd, self.left_usd, self.cap_usd = requested_usd, left_usd, cap_usd
+        super().__init__(f"{what}: ${requested_usd} requested, ${left_usd} left of ${cap_usd}")
 
 
 class DataError(ShoestringError):
@@ -134,10 +134,10 @@ class ClusterError(ShoestringError):
 
 
 class NotAllowed(ClusterError):
-    def __init__(self, right: str, answer: str) -> None:
-        self.right = right
+    def __init__(self, permission: str, answer: str) -> None:
+        self.permission = permission
         super().__init__(
-            f"the cluster does not allow this service account to {right} ({answer}): see "
+            f"the cluster does not allow this service account to {permission} ({answer}): see "
             "manifests/base/accounts.yaml"
         )
 

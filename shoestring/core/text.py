@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def dollars(microusd: int) -> str:
+def microusd_text(microusd: int) -> str:
     """Return whole micro-dollars as dollars: "$0.001234"."""
     whole, rest = divmod(abs(microusd), 1_000_000)
     return f"{'-' if microusd < 0 else ''}${whole}.{rest:06d}"
 
 
-def seconds(ms: int) -> str:
+def ms_text(ms: int) -> str:
     """Return milliseconds as seconds: "1,234.5 s"."""
     return f"{ms / 1000:,.1f} s"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from decimal import Decimal
 
-METRICS = {
+METRIC_NAMES = {
     "auc": "AUC",
     "ece": "calibration error",
     "mae": "mean absolute error",
@@ -82,18 +82,18 @@ def score(value: float) -> str:
     return f"{value:.4f}" if 0.001 <= abs(value) < 1000 or value == 0 else f"{value:.4g}"
 
 
-def capitalized(words: str) -> str:
-    return words[:1].upper() + words[1:]
+def capitalized(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def metric_name(name: str) -> str:
     """Return the display name of a metric: `log loss`, `AUC`."""
-    return METRICS.get(name, name.replace("_", " "))
+    return METRIC_NAMES.get(name, name.replace("_", " "))
 
 
-def as_sentence(words: str) -> str:
+def as_sentence(text: str) -> str:
     """Return a clause with a capital letter and a full stop."""
-    return capitalized(words) + ("" if words.endswith((".", "!", "?")) else ".")
+    return capitalized(text) + ("" if text.endswith((".", "!", "?")) else ".")
 
 
 def utc_time(at: datetime) -> str:

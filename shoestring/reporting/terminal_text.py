@@ -189,13 +189,13 @@ def reconciliation_text(found: Reconciliation) -> str:
         ("other workloads", found.other_workloads_usd),
         ("OpenCost, total", found.opencost_usd),
     )
-    grid = TextTable(
+    table = TextTable(
         "Sums",
         ("", "dollars"),
         [(name, number_text.dollars(usd)) for name, usd in sums],
         frozenset({"dollars"}),
     )
-    return "\n".join([*lines, "", *text_lines(grid), *found.notes])
+    return "\n".join([*lines, "", *text_lines(table), *found.notes])
 
 
 def _reconciliation_cells(line: ReconciliationLine) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from shoestring.config.preferences import CandidatePolicy
 from shoestring.core.money import from_microusd
-from shoestring.core.text import dollars, seconds
+from shoestring.core.text import microusd_text, ms_text
 from shoestring.core.types import Format, Market, Need, Placement, Pool
 from shoestring.pricing.throughput import uses_gpu
 from shoestring.routing.algorithm import ALGORITHM
@@ -256,8 +256,11 @@ class ChoiceBuilder:
         bonus, runner_up = self._bonus_text(), self._runner_up()
         if not self.question.needs[0].elastic:
             what = f"the lowest expected cost{with_later_stages(self.question)}{delay_text(self.question)}"
-            return f"{what}{bonus}: {dollars(int(self.plans.best.total[self.row]))}{runner_up}"
-        within, maximum = f"{dollars(p95_micro)} and {seconds(p95_ms)}", self.plans.current.offers.samples
+            return f"{what}{bonus}: {microusd_text(int(self.plans.best.total[self.row]))}{runner_up}"
+        within, maximum = (
+            f"{microusd_text(p95_micro)} and {ms_text(p95_ms)}",
+            self.plans.current.offers.samples,
+        )
         if samples == maximum:
             return f"all {maximum:,} samples fit in {within}, at the lowest cost{bonus}{runner_up}"
         return f"the most samples that {within} buy: {samples:,} of {maximum:,}{bonus}{runner_up}"
@@ -273,7 +276,7 @@ class ChoiceBuilder:
         comparable = (best.way >= 0) & (best.samples == best.samples[self.row])
         if (best.total + bonus)[comparable].min() >= best.total[self.row] + bonus[self.row]:
             return ""
-        return f", less an exploration bonus of {dollars(int(bonus[self.row]))} for measuring its speed"
+        return f", less an exploration bonus of {microusd_text(int(bonus[self.row]))} for measuring its speed"
 
     def _runner_up(self) -> str:
         """Return the margin over the best plan that begins with another candidate, as text."""
@@ -285,4 +288,4 @@ class ChoiceBuilder:
         if fewer := int(best.samples[self.row] - best.samples[second]):
             return f"; next is {name}, {fewer:,} fewer"
         more = int(best.total[second] - best.total[self.row])
-        return f"; next is {name}, {dollars(more)} more expensive" if more else f"; {name} is tied"
+        return f"; next is {name}, {microusd_text(more)} more expensive" if more else f"; {name} is tied"

@@ -17,24 +17,24 @@ class TextTable:
     note: str = ""
 
 
-def text_lines(grid: TextTable) -> list[str]:
+def text_lines(table: TextTable) -> list[str]:
     """Return the caption, then the table in aligned and indented columns."""
-    columns = list(zip(*[grid.header, *grid.rows], strict=True))
+    columns = list(zip(*[table.header, *table.rows], strict=True))
     widths = [max(map(len, column)) for column in columns]
-    sides = [">" if name in grid.right else "<" for name in grid.header]
-    lines = [grid.caption]
-    for row in (grid.header, *grid.rows):
+    sides = [">" if name in table.right else "<" for name in table.header]
+    lines = [table.caption]
+    for row in (table.header, *table.rows):
         cells = (f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True))
         lines.append(f"  {'  '.join(cells)}".rstrip())
-    return lines + ([f"  {grid.note}"] if grid.note else [])
+    return lines + ([f"  {table.note}"] if table.note else [])
 
 
-def markdown_lines(grid: TextTable) -> list[str]:
+def markdown_lines(table: TextTable) -> list[str]:
     """Return the table in Markdown, under a heading."""
-    rule = ("---:" if name in grid.right else "---" for name in grid.header)
-    lines = [f"## {grid.caption}", "", f"| {' | '.join(grid.header)} |", f"|{'|'.join(rule)}|"]
-    lines += [f"| {' | '.join(cell_of(cell) for cell in row)} |" for row in grid.rows]
-    return lines + (["", grid.note] if grid.note else [])
+    rule = ("---:" if name in table.right else "---" for name in table.header)
+    lines = [f"## {table.caption}", "", f"| {' | '.join(table.header)} |", f"|{'|'.join(rule)}|"]
+    lines += [f"| {' | '.join(cell_of(cell) for cell in row)} |" for row in table.rows]
+    return lines + (["", table.note] if table.note else [])
 
 
 def cell_of(text: str) -> str:

@@ -119,18 +119,18 @@ class EventLoop:
         """Return the ledger of the running process."""
         return self.slot.ledger
 
-    def ledger_of_slot(self, home: int) -> Ledger:
+    def ledger_of_slot(self, home_slot: int) -> Ledger:
         """Return the ledger of a home slot."""
-        return self._slots[home % len(self._slots)].ledger
+        return self._slots[home_slot % len(self._slots)].ledger
 
     def moment(self, seconds: float) -> datetime:
         """Return the simulated time this many seconds after the start."""
         return self._starts_at + timedelta(microseconds=round(seconds * 1e6))
 
-    def start(self, process: Process[None], at_s: float, home: int = 0) -> None:
+    def start(self, process: Process[None], at_s: float, home_slot: int = 0) -> None:
         """Schedule a process to run at `at_s`."""
         self._started += 1
-        heapq.heappush(self._due, (at_s, self._started, home % len(self._slots), process))
+        heapq.heappush(self._due, (at_s, self._started, home_slot % len(self._slots), process))
 
     def run(self, on_progress: Callable[[], object]) -> None:
         """Run until no process is scheduled. `on_progress` is called after each step of a process."""
@@ -145,18 +145,18 @@ class EventLoop:
             self._step()
 
     def _step(self) -> None:
-        at_s, _, home, process = heapq.heappop(self._due)
+        at_s, _, home_slot, process = heapq.heappop(self._due)
         self.now_s = max(self.now_s, at_s)
-        free = [slot for slot in (self._slots[home], *self._slots) if slot not in self._busy]
+        free = [slot for slot in (self._slots[home_slot], *self._slots) if slot not in self._busy]
         self._busy.append(free[0])
         try:
             next_s = next(process, None)
         finally:
             self._busy.pop()
         if next_s is not None:
-            self.start(process, next_s, home)
+            self.start(process, next_s, home_slot)
 
-    def as_process(self, skew_s: float, process: Process[Result]) -> Process[Result]:
+    def run_inline(self, skew_s: float, process: Process[Result]) -> Process[Result]:
         """Run a process with its own clock skew, as part of the calling process."""
         while True:
             slot = self.slot

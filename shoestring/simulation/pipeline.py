@@ -16,10 +16,10 @@ from shoestring.routing.offers.offer_costs import OfferBlock
 from shoestring.runtime.records.overhead import overhead_usd_per_hour
 from shoestring.runtime.route_step.retry import FINAL_CAUSES
 from shoestring.simulation.event_loop import Process, ProcessDied, Result
-from shoestring.simulation.processes import ROUTER_S, admit, exit_step, reap_once, route
+from shoestring.simulation.processes import ROUTER_S, admit_pipeline, reap_once, route_stage, run_exit_step
 from shoestring.simulation.results import PipelineOutcome
 from shoestring.simulation.simulated_world import PipelineRun, Simulation, question
-from shoestring.simulation.stage_attempt import AttemptEnd, run_attempt
+from shoestring.simulation.stage_attempt import AttemptEnd, simulate_attempt
 from shoestring.simulation.workload import PipelineRequest
 from shoestring.spending.meter import cost_usd
 
@@ -37,7 +37,7 @@ def run_pipeline(simulation: Simulation, request: PipelineRequest) -> Process[No
     simulation.pipelines_to_start -= 1
     outcome = pipeline.outcome
     try:
-        yield from with_retries(simulation, pipeline, lambda: admit(simulation, pipeline))
+        yield from with_retries(simulation, pipeline, lambda: admit_pipeline(simulation, pipeline))
         if outcome.admitted:
             yield from run_stages(simulation, pipeline)
     except BudgetExceeded as error:
@@ -48,7 +48,7 @@ def run_pipeline(simulation: Simulation, request: PipelineRequest) -> Process[No
         outcome.ended, outcome.reason = "failed", str(error)
     if pipeline.starts and outcome.ended != "abandoned":
         try:
-            yield from with_retries(simulation, pipeline, lambda: exit_step(simulation, pipeline))
+            yield from with_retries(simulation, pipeline, lambda: run_exit_step(simulation, pipeline))
         except ShoestringError:
             pipeline.clean = False
     pipeline.engine_done = True
@@ -64,7 +64,7 @@ def with_retries(
     """Run a step as a process of its own, and again if that dies. Raises StoreError after MAX_TRIES."""
     for left in reversed(range(MAX_TRIES)):
         try:
-            return (yield from simulation.loop.as_process(simulation.skew_s(), make()))
+            return (yield from simulation.loop.run_inline(simulation.skew_s(), make()))
         except (ProcessDied, StoreError) as error:
             simulation.counters.crashes += 1
             pipeline.clean = False
@@ -95,11 +95,11 @@ def route_and_run(simulation: Simulation, pipeline: PipelineRun, index: int) -> 
 
     An attempt that dies with its process ends as "lost" and may be tried again.
     """
-    decision = yield from with_retries(simulation, pipeline, lambda: route(simulation, pipeline, index))
+    decision = yield from with_retries(simulation, pipeline, lambda: route_stage(simulation, pipeline, index))
     try:
         return (
-            yield from simulation.loop.as_process(
-                simulation.skew_s(), run_attempt(simulation, pipeline, decision)
+            yield from simulation.loop.run_inline(
+                simulation.skew_s(), simulate_attempt(simulation, pipeline, decision)
             )
         )
     except (ProcessDied, StoreError):
@@ -174,7 +174,7 @@ def actual_costs(
     )
     prior_us = block.fixed_us() + block.setup_us + offers.min_work_us_by_machine[block.machine]
     ms = block.startup_ms + factors * prior_us / 1e3
-    return block.price * ms / MS_PER_HOUR + block.fees_microusd(), ms
+    return block.usd_per_hour_micro * ms / MS_PER_HOUR + block.fees_microusd(), ms
 
 
 def reaper(simulation: Simulation) -> Process[None]:
@@ -183,6 +183,6 @@ def reaper(simulation: Simulation) -> Process[None]:
         yield simulation.loop.now_s + simulation.scenario.reap_every_s
         if any(pipeline.engine_done for pipeline in simulation.open_accounts.values()):
             try:
-                yield from simulation.loop.as_process(simulation.skew_s(), reap_once(simulation))
+                yield from simulation.loop.run_inline(simulation.skew_s(), reap_once(simulation))
             except (ProcessDied, StoreError):
                 simulation.counters.crashes += 1

@@ -23,7 +23,7 @@ from shoestring.runtime.route_step.retry import ROUTER_RETRY_S
 from shoestring.runtime.route_step.route import MAX_RACES, reservation_usd
 from shoestring.runtime.settlement.adjust import adjust_reservation
 from shoestring.simulation.event_loop import Process
-from shoestring.simulation.results import NOTHING
+from shoestring.simulation.results import ZERO_USD
 from shoestring.simulation.simulated_world import PipelineRun, Simulation, deadline_left_s, new_run, question
 from shoestring.spending.heartbeat import last_heartbeat
 from shoestring.spending.ledger.account import AccountState
@@ -46,12 +46,12 @@ def overhead_pod(simulation: Simulation, pipeline: PipelineRun) -> Process[None]
     yield simulation.loop.now_s + seconds
 
 
-def admit(simulation: Simulation, pipeline: PipelineRun) -> Process[None]:
+def admit_pipeline(simulation: Simulation, pipeline: PipelineRun) -> Process[None]:
     """Open the run's account if the whole pipeline fits; wait for money if the policy allows that.
 
     Raises:
         Refused: the pipeline does not fit.
-        BudgetExceeded: the month or the campaign has too little left, even with all held money released.
+        BudgetExceeded: the month or the campaign has too little left, even with all reservations released.
     """
     yield from overhead_pod(simulation, pipeline)
     while not pipeline.outcome.admitted:
@@ -81,7 +81,7 @@ def open_account(simulation: Simulation, pipeline: PipelineRun) -> None:
         pipeline.outcome.admitted = True
         reserve_overhead(world, ledger, pipeline.run.start, len(request.kind.needs))
         return
-    spent_usd = sum((state.spent_usd + state.held_usd for state in before), NOTHING)
+    spent_usd = sum((state.spent_usd + state.held_usd for state in before), ZERO_USD)
     stages, waited_s = len(request.kind.needs), max(0.0, simulation.loop.now_s - request.arrival_s)
     deadline_s = (
         pipeline.deadline_s
@@ -142,7 +142,7 @@ def state_of(ledger: Ledger, account: str) -> AccountState | None:
         return None
 
 
-def route(simulation: Simulation, pipeline: PipelineRun, index: int) -> Process[Decision]:
+def route_stage(simulation: Simulation, pipeline: PipelineRun, index: int) -> Process[Decision]:
     """Decide about one stage and reserve its money.
 
     Raises:
@@ -156,7 +156,7 @@ def route(simulation: Simulation, pipeline: PipelineRun, index: int) -> Process[
     ) is not None:
         return found
     state = ledger.state(pipeline.account)
-    others = {name for name, held in state.reservations.items() if held.stage != need.stage}
+    others = {name for name, reservation in state.reservations.items() if reservation.stage != need.stage}
     if len(others) < len(state.reservations):
         settle_lost_pods(
             ledger, world.store, world.cluster, pipeline.account, pipeline.request.run_id, exclude=others
@@ -193,14 +193,14 @@ def undelivered_decision(
     decision.
     """
     now = simulation.world().clock.now()
-    for hold, held in state.reservations.items():
-        young = (now - held.reserved_at).total_seconds() < ROUTER_RETRY_S
+    for reservation_name, reservation in state.reservations.items():
+        is_recent = (now - reservation.reserved_at).total_seconds() < ROUTER_RETRY_S
         if (
-            held.stage == stage
-            and young
-            and last_heartbeat(simulation.store, pipeline.request.run_id, hold) is None
+            reservation.stage == stage
+            and is_recent
+            and last_heartbeat(simulation.store, pipeline.request.run_id, reservation_name) is None
         ):
-            return pipeline.decisions_by_key.get(held.decision_key)
+            return pipeline.decisions_by_key.get(reservation.decision_key)
     return None
 
 
@@ -210,7 +210,7 @@ def decide_stage(simulation: Simulation, pipeline: PipelineRun, index: int, stat
     names = (*state.reservations, *state.settled_usd)
     attempts = [AttemptId.parse(pipeline.request.run_id, name) for name in names]
     caps = {
-        name: max(NOTHING, cap_usd - state.stages[name].spent_usd - state.stages[name].held_usd)
+        name: max(ZERO_USD, cap_usd - state.stages[name].spent_usd - state.stages[name].held_usd)
         if name in state.stages
         else cap_usd
         for name, cap_usd in simulation.world().budgets.stages.items()
@@ -222,7 +222,7 @@ def decide_stage(simulation: Simulation, pipeline: PipelineRun, index: int, stat
         pipeline.upstream,
         attempt=1 + max((each.number for each in attempts if each.stage == stage), default=0),
         budget_usd=start.budget_usd,
-        spent_usd=start.budget_usd - (state.cap_usd or NOTHING) + state.spent_usd,
+        spent_usd=start.budget_usd - (state.cap_usd or ZERO_USD) + state.spent_usd,
         held_usd=state.held_usd,
         stage_budgets=caps,
         deadline_left_s=deadline_left_s(simulation, pipeline.run, len(pipeline.request.kind.needs) - index),
@@ -230,13 +230,13 @@ def decide_stage(simulation: Simulation, pipeline: PipelineRun, index: int, stat
     return choose(asked, simulation.offers(pipeline.request, asked))
 
 
-def exit_step(simulation: Simulation, pipeline: PipelineRun) -> Process[None]:
+def run_exit_step(simulation: Simulation, pipeline: PipelineRun) -> Process[None]:
     """Run the exit step of a pipeline."""
     yield from overhead_pod(simulation, pipeline)
-    settle_start(simulation, pipeline, pipeline.run)
+    settle_pipeline_start(simulation, pipeline, pipeline.run)
 
 
-def settle_start(simulation: Simulation, pipeline: PipelineRun, run: Run) -> None:
+def settle_pipeline_start(simulation: Simulation, pipeline: PipelineRun, run: Run) -> None:
     """Settle the reservations of dead pods in one start, adjust them to the pods' actual times, and close
     the account.
 
@@ -248,27 +248,37 @@ def settle_start(simulation: Simulation, pipeline: PipelineRun, run: Run) -> Non
     overhead = overhead_reservation(run.start)
     settle_lost_pods(ledger, world.store, world.cluster, account, pipeline.request.run_id, exclude={overhead})
     state = ledger.state(account)
-    if held := state.reservations.get(overhead):
+    if reservation := state.reservations.get(overhead):
         if len(state.reservations) > 1:
             return
-        ledger.settle(account, overhead, min(pipeline.overhead_usd, held.amount_usd))
-    adjust(simulation, pipeline, ledger, account)
+        ledger.settle(account, overhead, min(pipeline.overhead_usd, reservation.amount_usd))
+    adjust_attempts(simulation, pipeline, ledger, account)
     ledger.close(account)
     pipeline.outcome.held_s = simulation.loop.now_s - pipeline.outcome.admitted_s
 
 
-def adjust(simulation: Simulation, pipeline: PipelineRun, ledger: Ledger, account: str) -> None:
+def adjust_attempts(simulation: Simulation, pipeline: PipelineRun, ledger: Ledger, account: str) -> None:
     """Adjust each settled attempt to the actual times of its pod, decreases first."""
     settled_usd = ledger.state(account).settled_usd
     actual_usd: dict[str, Decimal] = {}
-    for (owner, hold), pod in pipeline.pods.items():
+    for (owner, reservation_name), pod in pipeline.pods.items():
         life = simulation.cluster.lifetime(pod.ref)
-        if owner == account and hold in settled_usd and life.started_at and life.finished_at:
+        if owner == account and reservation_name in settled_usd and life.started_at and life.finished_at:
             prices = pod.prices or (PricePoint(at=life.started_at, usd_per_hour=pod.choice.usd_per_hour),)
-            actual_usd[hold] = cost_between_usd(prices, life.started_at, life.finished_at) + pod.fees_usd
-    changed = [hold for hold in actual_usd if actual_usd[hold] != settled_usd[hold]]
-    for hold in sorted(changed, key=lambda hold: actual_usd[hold] - settled_usd[hold]):
-        adjust_reservation(ledger, account, hold, settled_usd[hold], actual_usd[hold])
+            actual_usd[reservation_name] = (
+                cost_between_usd(prices, life.started_at, life.finished_at) + pod.fees_usd
+            )
+    changed = [
+        reservation_name
+        for reservation_name in actual_usd
+        if actual_usd[reservation_name] != settled_usd[reservation_name]
+    ]
+    for reservation_name in sorted(
+        changed, key=lambda reservation_name: actual_usd[reservation_name] - settled_usd[reservation_name]
+    ):
+        adjust_reservation(
+            ledger, account, reservation_name, settled_usd[reservation_name], actual_usd[reservation_name]
+        )
 
 
 def reap_once(simulation: Simulation) -> Process[None]:
@@ -278,10 +288,10 @@ def reap_once(simulation: Simulation) -> Process[None]:
     unfinished = {account: run for account, run in simulation.open_accounts.items() if run.engine_done}
     for account, pipeline in unfinished.items():
         run = next(run for run in pipeline.starts if run.start.account == account)
-        settle_start(simulation, pipeline, run)
-    held: set[str] = set()
+        settle_pipeline_start(simulation, pipeline, run)
+    reserved: set[str] = set()
     for parent in sorted(simulation.parent_accounts):
         simulation.counters.reaped += len(ledger.repair_parent(parent))
-        held |= found.reservations.keys() if (found := state_of(ledger, parent)) else set()
-    for account in unfinished.keys() - held:
+        reserved |= found.reservations.keys() if (found := state_of(ledger, parent)) else set()
+    for account in unfinished.keys() - reserved:
         del simulation.open_accounts[account]

@@ -13,7 +13,7 @@ from shoestring.core.money import Usd
 from shoestring.core.record import Record
 
 Ending = Literal["done", "stopped", "failed", "refused", "cap-reached", "abandoned"]
-NOTHING = Decimal(0)
+ZERO_USD = Decimal(0)
 
 
 @dataclass(slots=True)
@@ -22,7 +22,7 @@ class PipelineOutcome:
 
     `fits`: with its actual durations known, some choice of pools meets its budget and deadline, at a
     minimum of `min_usd`. `billed_usd`: the provider's bill, by the pods' actual times and the changing
-    prices. `spent_usd`: the amount in the ledger. `waited`: the run waited for money that other runs held.
+    prices. `spent_usd`: the amount in the ledger. `waited`: the run waited for money reserved by other runs.
     `held_s`: seconds from reserving its budget until the release of the unspent rest.
     """
 
@@ -38,8 +38,8 @@ class PipelineOutcome:
     waited: bool = False
     admitted_s: float = 0.0
     held_s: float = 0.0
-    spent_usd: Decimal = NOTHING
-    billed_usd: Decimal = NOTHING
+    spent_usd: Decimal = ZERO_USD
+    billed_usd: Decimal = ZERO_USD
     attempts: int = 0
     preempted: int = 0
 
@@ -70,7 +70,7 @@ class SimulationReport(Record):
     `unspent_share`: share of the run budgets that was never spent. `released_share`: share of the stage
     reservations that was released.
 
-    `waited`: runs that waited for money that others held, and were then admitted; `longest_wait_h` is the
+    `waited`: runs that waited for money reserved by others, and were then admitted; `longest_wait_h` is the
     longest wait in hours.
 
     `mean_release_h`: hours until the unspent budget of a run was released, averaged over the dollars
@@ -136,7 +136,7 @@ class Counters:
     reaped: int = 0
 
 
-def fitting(outcomes: Sequence[PipelineOutcome], budgets: Budgets) -> list[PipelineOutcome]:
+def pipelines_that_fit(outcomes: Sequence[PipelineOutcome], budgets: Budgets) -> list[PipelineOutcome]:
     """Return the outcomes of pipelines that would have fitted.
 
     `outcomes` are in the order in which they started.
@@ -175,6 +175,6 @@ def by_kind(
             would_fit=len(fits),
             would_fit_admitted=sum(outcome.admitted for outcome in fits),
             median_budget_usd=budgets[len(budgets) // 2],
-            spent_usd=sum((outcome.spent_usd for outcome in mine), NOTHING),
+            spent_usd=sum((outcome.spent_usd for outcome in mine), ZERO_USD),
         )
     return found

@@ -199,7 +199,7 @@ def load_scenario(path: Path | None) -> Scenario:
     return found.model_copy(update={"market": market, "durations": durations, "world": world})
 
 
-def world_file(scenario: Scenario) -> WorldFile:
+def scenario_world_file(scenario: Scenario) -> WorldFile:
     """Return the pools and prices of a scenario. Raises WorldError."""
     file = (
         WorldFile.model_validate(cloud_world("store"))

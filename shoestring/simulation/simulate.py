@@ -12,12 +12,12 @@ from shoestring.core.interfaces import Store
 from shoestring.simulation.pipeline import reaper, run_pipeline
 from shoestring.simulation.processes import state_of
 from shoestring.simulation.results import (
-    NOTHING,
+    ZERO_USD,
     PipelineOutcome,
     SimulationReport,
     by_kind,
-    fitting,
     outcome_counts,
+    pipelines_that_fit,
     share,
 )
 from shoestring.simulation.scenario import Scenario
@@ -55,10 +55,10 @@ def run_simulation(
     scenario, seed = simulation.scenario, simulation.seed
     simulation.pipelines_to_start = pipelines
     for request in pipeline_requests(scenario, pipelines, seed):
-        simulation.loop.start(run_pipeline(simulation, request), request.arrival_s, home=request.number)
+        simulation.loop.start(run_pipeline(simulation, request), request.arrival_s, home_slot=request.number)
     simulation.loop.start(reaper(simulation), 0.0)
     simulation.loop.run(lambda: on_progress(pipelines - simulation.pipelines_to_start))
-    return report(simulation, pipelines, check_ledger(simulation.store) if check else "not verified")
+    return build_report(simulation, pipelines, check_ledger(simulation.store) if check else "not verified")
 
 
 def check_ledger(store: Store) -> str:
@@ -71,11 +71,11 @@ def check_ledger(store: Store) -> str:
     return f"every hash, sequence and balance holds: {found.entries} entries{pending}"
 
 
-def report(simulation: Simulation, pipelines: int, ledger_check: str) -> SimulationReport:
+def build_report(simulation: Simulation, pipelines: int, ledger_check: str) -> SimulationReport:
     outcomes = [pipeline.outcome for pipeline in simulation.pipeline_runs]
     runs = [state for pipeline in simulation.pipeline_runs for state in accounts_of(simulation, pipeline)]
     parents = parent_states(simulation)
-    fit, counters = fitting(outcomes, simulation.scenario.budgets), simulation.counters
+    fit, counters = pipelines_that_fit(outcomes, simulation.scenario.budgets), simulation.counters
     return SimulationReport(
         scenario=simulation.scenario.name,
         seed=simulation.seed,
@@ -107,9 +107,9 @@ def report(simulation: Simulation, pipelines: int, ledger_check: str) -> Simulat
 
 def spending_figures(runs: Sequence[AccountState]) -> dict[str, Any]:
     """Return the figures about caps, spending and released money of all runs."""
-    released_usd = sum((state.released_usd for state in runs), NOTHING)
-    spent_usd = sum((state.spent_usd for state in runs), NOTHING)
-    cap_usd = sum((state.cap_usd or NOTHING for state in runs), NOTHING)
+    released_usd = sum((state.released_usd for state in runs), ZERO_USD)
+    spent_usd = sum((state.spent_usd for state in runs), ZERO_USD)
+    cap_usd = sum((state.cap_usd or ZERO_USD for state in runs), ZERO_USD)
     shares = (share(state.spent_usd, state.cap_usd or 0) or 0.0 for state in runs)
     return {
         "max_share_of_cap": max(shares, default=None),
@@ -125,14 +125,14 @@ def billing_figures(outcomes: Sequence[PipelineOutcome]) -> dict[str, Any]:
     admitted = [outcome for outcome in outcomes if outcome.admitted]
     excess = [max(0.0, float(outcome.billed_usd / outcome.budget_usd) - 1) for outcome in admitted]
     return {
-        "billed_usd": sum((outcome.billed_usd for outcome in outcomes), NOTHING),
+        "billed_usd": sum((outcome.billed_usd for outcome in outcomes), ZERO_USD),
         "runs_billed_over_budget": sum(each > 0 for each in excess),
         "max_billed_over_share": round(max(excess, default=0.0), 6),
     }
 
 
 def waiting_figures(pipeline_runs: Sequence[PipelineRun]) -> dict[str, float | None]:
-    """Return how long runs waited for money, and how long their unspent money was held."""
+    """Return how long runs waited for money, and how long their unspent money stayed reserved."""
     waits_s = [
         pipeline.outcome.admitted_s - pipeline.request.arrival_s
         for pipeline in pipeline_runs
@@ -155,7 +155,7 @@ def accounts_of(simulation: Simulation, pipeline: PipelineRun) -> list[AccountSt
     """Return the accounts of a pipeline's starts, and record their spending in its outcome."""
     ledger = simulation.loop.ledger_of_slot(pipeline.request.number)
     found = [state for run in pipeline.starts if (state := state_of(ledger, run.start.account)) is not None]
-    pipeline.outcome.spent_usd = sum((state.spent_usd for state in found), NOTHING)
+    pipeline.outcome.spent_usd = sum((state.spent_usd for state in found), ZERO_USD)
     return found
 
 
@@ -182,7 +182,7 @@ def spent_by_target(simulation: Simulation, runs: Sequence[AccountState]) -> dic
     chosen = {key: pod.choice for pipeline in simulation.pipeline_runs for key, pod in pipeline.pods.items()}
     found: defaultdict[str, Decimal] = defaultdict(Decimal)
     for state in runs:
-        for hold, spent_usd in state.settled_usd.items():
-            choice = chosen.get((state.account, hold))
+        for name, spent_usd in state.settled_usd.items():
+            choice = chosen.get((state.account, name))
             found["overhead" if choice is None else f"{choice.pool} {choice.market}"] += spent_usd
     return dict(sorted(found.items()))

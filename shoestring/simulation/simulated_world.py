@@ -30,8 +30,8 @@ from shoestring.runtime.records.overhead import overhead_s
 from shoestring.runtime.records.run_setup import new_start
 from shoestring.simulation.event_loop import EventLoop, FaultyStore, SimulatedClock
 from shoestring.simulation.market import SimulatedMarket, SimulatedPrices, until_next_s
-from shoestring.simulation.results import NOTHING, Counters, PipelineOutcome
-from shoestring.simulation.scenario import PipelineKind, Scenario, world_file
+from shoestring.simulation.results import ZERO_USD, Counters, PipelineOutcome
+from shoestring.simulation.scenario import PipelineKind, Scenario, scenario_world_file
 from shoestring.simulation.workload import PipelineRequest, stage_bias
 
 MAX_CONCURRENT_PROCESSES = 3
@@ -84,7 +84,7 @@ class SimulatedPod:
     choice: Choice
     ref: PodRef
     prices: tuple[PricePoint, ...] = ()
-    fees_usd: Decimal = NOTHING
+    fees_usd: Decimal = ZERO_USD
 
 
 @dataclass(slots=True)
@@ -105,7 +105,7 @@ class PipelineRun:
     pods: dict[tuple[str, str], SimulatedPod] = field(default_factory=dict)
     samples: int = 0
     headroom: Headroom | None = None
-    overhead_usd: Decimal = NOTHING
+    overhead_usd: Decimal = ZERO_USD
     engine_done: bool = False
     clean: bool = True
 
@@ -125,7 +125,7 @@ class Simulation:
 
     def __init__(self, scenario: Scenario, seed: int, faults: Random | None = None) -> None:
         """Open the world of a scenario. `faults` draws the faults of writes; None: one made from the seed."""
-        file: WorldFile = world_file(scenario)
+        file: WorldFile = scenario_world_file(scenario)
         self.scenario, self.seed = scenario, seed
         self.rng = Random(f"{seed}/chance")
         self.store = MemoryStore()

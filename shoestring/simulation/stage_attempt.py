@@ -53,16 +53,22 @@ class ImmediateAnswers:
         return asked() if asked else None
 
 
-def run_attempt(simulation: Simulation, pipeline: PipelineRun, decision: Decision) -> Process[AttemptEnd]:
+def simulate_attempt(
+    simulation: Simulation, pipeline: PipelineRun, decision: Decision
+) -> Process[AttemptEnd]:
     """Run one attempt, from the scheduling of its pod to its end."""
     choice = decision.choice
     assert choice is not None
-    loop, hold, scheduled_s = simulation.loop, str(decision.question.attempt_id), simulation.loop.now_s
+    loop, reservation_name, scheduled_s = (
+        simulation.loop,
+        str(decision.question.attempt_id),
+        simulation.loop.now_s,
+    )
     if not simulation.market.is_available(choice.pool, choice.market, scheduled_s):
         return (yield from wait_for_capacity(simulation, pipeline, decision, choice))
     simulation.pods += 1
-    pod = PodRef.parse(f"{pipeline.account}.{hold}.{simulation.pods}")
-    pipeline.pods[pipeline.account, hold] = SimulatedPod(choice, pod)
+    pod = PodRef.parse(f"{pipeline.account}.{reservation_name}.{simulation.pods}")
+    pipeline.pods[pipeline.account, reservation_name] = SimulatedPod(choice, pod)
     simulation.cluster.pods[pod] = scheduled_s, None
     try:
         return (yield from run_pod(simulation, pipeline, decision, choice, pod))
@@ -71,7 +77,7 @@ def run_attempt(simulation: Simulation, pipeline: PipelineRun, decision: Decisio
         pipeline.outcome.billed_usd += simulation.market.bill_usd(
             choice.pool, choice.market, scheduled_s, loop.now_s
         )
-        pipeline.outcome.billed_usd += pipeline.pods[pipeline.account, hold].fees_usd
+        pipeline.outcome.billed_usd += pipeline.pods[pipeline.account, reservation_name].fees_usd
         pipeline.outcome.attempts += 1
 
 
@@ -81,14 +87,14 @@ def wait_for_capacity(
     """Wait for a machine until the queue delay is over; then record a stock-out and release the
     reservation.
     """
-    policy, hold = simulation.scenario.policy, str(decision.question.attempt_id)
+    policy, reservation_name = simulation.scenario.policy, str(decision.question.attempt_id)
     yield simulation.loop.now_s + policy.queue_delay_s
     now = simulation.world().clock.now()
     until, reason = now + timedelta(seconds=policy.stockout_ttl_s), "no machine was available"
     simulation.stockouts.append(
         StockOut(node_pool=choice.pool, market=choice.market, at=now, until=until, reason=reason)
     )
-    simulation.loop.ledger.settle(pipeline.account, hold, Decimal(0), reason)
+    simulation.loop.ledger.settle(pipeline.account, reservation_name, Decimal(0), reason)
     return AttemptEnd(False, "lost")
 
 
@@ -107,11 +113,11 @@ def run_pod(
         pipeline.outcome.preempted += 1
         return AttemptEnd(False, "lost")
     lock_attempt(world, decision, choice)
-    held = loop.ledger.state(pipeline.account).reservations.get(str(decision.question.attempt_id))
-    if held is None:
+    reservation = loop.ledger.state(pipeline.account).reservations.get(str(decision.question.attempt_id))
+    if reservation is None:
         raise StageFailed("its reservation was settled before it started")
     attempt, done = (
-        Attempt(world, pipeline.run, decision, "", {}, pod_started_s(world), held.amount_usd),
+        Attempt(world, pipeline.run, decision, "", {}, pod_started_s(world), reservation.amount_usd),
         False,
     )
     try:
@@ -244,10 +250,12 @@ def stop_attempt(
 def write_last_heartbeat(simulation: Simulation, attempt: Attempt) -> None:
     """Write the last heartbeat before the pod disappeared, at a random time within the heartbeat interval."""
     interval_s = simulation.scenario.policy.heartbeat_s
-    beat = make_heartbeat(attempt, "running")
-    silent_s = min(simulation.rng.uniform(0, interval_s), (beat.at - beat.started_at).total_seconds())
-    beat = beat.model_copy(update={"at": beat.at - timedelta(seconds=silent_s)})
-    simulation.store.put(store_layout.heartbeat(attempt.run.run_id, str(attempt.id)), record_bytes(beat))
+    heartbeat = make_heartbeat(attempt, "running")
+    silent_s = min(
+        simulation.rng.uniform(0, interval_s), (heartbeat.at - heartbeat.started_at).total_seconds()
+    )
+    heartbeat = heartbeat.model_copy(update={"at": heartbeat.at - timedelta(seconds=silent_s)})
+    simulation.store.put(store_layout.heartbeat(attempt.run.run_id, str(attempt.id)), record_bytes(heartbeat))
 
 
 def finish_stage(

@@ -9,7 +9,7 @@ from shoestring.simulation.results import SimulationReport
 Cell = Callable[[SimulationReport], str]
 
 
-def percent(part: float | None) -> str:
+def percent_or_dash(part: float | None) -> str:
     """Return a fraction as a percentage; "-" for None."""
     return "-" if part is None else f"{part:.1%}"
 
@@ -37,20 +37,20 @@ ROWS: tuple[tuple[str, Cell], ...] = (
         lambda report: f"{report.outcomes.get('refused', 0):,}, {report.outcomes.get('cap-reached', 0):,}",
     ),
     (
-        "waited for money that other runs held",
+        "waited for money reserved by other runs",
         lambda report: f"{report.waited:,} of the admitted, longest {report.longest_wait_h:g} h",
     ),
     ("accounts above their cap", lambda report: f"{report.accounts_over_cap:,}"),
-    ("largest share of its budget that a run spent", lambda report: percent(report.max_share_of_cap)),
+    ("largest share of its budget that a run spent", lambda report: percent_or_dash(report.max_share_of_cap)),
     ("spent of all run budgets", lambda report: f"${report.spent_usd} of ${report.cap_usd}"),
-    ("run budgets never spent", lambda report: percent(report.unspent_share)),
+    ("run budgets never spent", lambda report: percent_or_dash(report.unspent_share)),
     (
         "  released after",
         lambda report: (
             "-" if report.mean_release_h is None else f"{report.mean_release_h:.1f} h, averaged over dollars"
         ),
     ),
-    ("stage reservations released unspent", lambda report: percent(report.released_share)),
+    ("stage reservations released unspent", lambda report: percent_or_dash(report.released_share)),
     ("billed at the actual prices", lambda report: f"${report.billed_usd}"),
     (
         "billed above the run budget",
@@ -61,7 +61,7 @@ ROWS: tuple[tuple[str, Cell], ...] = (
     ),
     (
         "cost within the reserved P95",
-        lambda report: f"{percent(report.p95_coverage)} of {report.p95_stages:,} stages",
+        lambda report: f"{percent_or_dash(report.p95_coverage)} of {report.p95_stages:,} stages",
     ),
     ("pods; preempted or lost", lambda report: f"{report.attempts:,}, {report.preempted:,}"),
     (
@@ -72,7 +72,7 @@ ROWS: tuple[tuple[str, Cell], ...] = (
 )
 
 
-def as_text(named: Sequence[tuple[str, SimulationReport]]) -> str:
+def report_text(named: Sequence[tuple[str, SimulationReport]]) -> str:
     """Return one line for each figure, with one column for each report."""
     rows = [("", [name for name, _ in named] if len(named) > 1 else [""])]
     rows += [(label, [cell(report) for _, report in named]) for label, cell in ROWS]

@@ -102,7 +102,7 @@ def valid_approval(found: Mapping[str, Approval], amount_usd: Decimal, now: date
     return max(enough)[1] if enough else None
 
 
-def why_insufficient(found: Mapping[str, Approval], amount_usd: Decimal, now: datetime) -> str:
+def insufficiency_reason(found: Mapping[str, Approval], amount_usd: Decimal, now: datetime) -> str:
     """Return why the newest approval does not allow `amount_usd` now; an empty string if there is no
     approval.
     """

@@ -18,8 +18,8 @@ from shoestring.core.money import usd
 from shoestring.core.receipt import Lever, SpendForecast
 
 WINDOW_STEPS = 16
-WINDOWS = 5
-FIRST_WINDOWS, DWELL_WINDOWS, AGREEING_WINDOWS = 3, 6, 2
+RECENT_WINDOWS = 5
+WINDOWS_BEFORE_PLAN, WINDOWS_BETWEEN_CHANGES, DRIFT_WINDOWS = 3, 6, 2
 """Windows before the first plan; windows between two changes; consecutive windows outside the band that make
 a drift.
 """
@@ -105,16 +105,16 @@ class SpendTracker:
         """Return the tracker after one more window, and the change to make, if any."""
         now = replace(
             self,
-            recent_s_per_row=(*self.recent_s_per_row, s_per_row)[-WINDOWS:],
+            recent_s_per_row=(*self.recent_s_per_row, s_per_row)[-RECENT_WINDOWS:],
             windows_since_change=self.windows_since_change + 1,
         )
-        if len(now.recent_s_per_row) < FIRST_WINDOWS:
+        if len(now.recent_s_per_row) < WINDOWS_BEFORE_PLAN:
             return now, None
         if not now.planned_samples:
             return now._first_plan(at), None
         is_drifting = abs(now.spend_ratio(at) - 1) > DRIFT_BAND and now._can_change_length(at)
         now = replace(now, drifting_windows=now.drifting_windows + 1 if is_drifting else 0)
-        if now.windows_since_change < DWELL_WINDOWS:
+        if now.windows_since_change < WINDOWS_BETWEEN_CHANGES:
             return now, None
         if now.trial_from_s_per_row and now.s_per_row <= now.trial_from_s_per_row * (1 - BATCH_GAIN):
             now = replace(now, trial_from_s_per_row=0.0)
@@ -140,13 +140,11 @@ class SpendTracker:
         While the learning rate anneals, only the planned end may change. The stronger levers wait until the
         planned end is affordable, if the policy lets it change, and otherwise for a lasting drift.
         """
-        strong = (
-            self.drifting_windows == 0 if self.limits.length else self.drifting_windows >= AGREEING_WINDOWS
-        )
+        strong = self.drifting_windows == 0 if self.limits.length else self.drifting_windows >= DRIFT_WINDOWS
         if at.annealing or not strong:
             return (self._change_length,)
         return (
-            self._judge_batch,
+            self._revert_batch,
             self._change_length,
             self._reduce_validation,
             self._enlarge_batch,
@@ -209,7 +207,7 @@ class SpendTracker:
 
     def _change_length(self, at: TrainingPosition) -> tuple[SpendTracker, PlanChange] | None:
         samples = self.affordable_samples(at)
-        lasting = self.drifting_windows >= AGREEING_WINDOWS
+        lasting = self.drifting_windows >= DRIFT_WINDOWS
         if not self.limits.length or not lasting or samples == self.planned_samples:
             return None
         needed_s = self.needed_s(at)
@@ -254,7 +252,7 @@ class SpendTracker:
         )
         return after, change
 
-    def _judge_batch(self, at: TrainingPosition) -> tuple[SpendTracker, PlanChange] | None:
+    def _revert_batch(self, at: TrainingPosition) -> tuple[SpendTracker, PlanChange] | None:
         """Return to the batch before the trial: rows got no faster."""
         if not self.trial_from_s_per_row:
             return None

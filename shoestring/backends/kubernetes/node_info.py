@@ -91,7 +91,7 @@ class PodInfo:
 
 
 @lru_cache(4096)
-def quantity(text: str) -> Decimal:
+def parse_quantity(text: str) -> Decimal:
     """Return a Kubernetes quantity in its base unit. Raises ValueError."""
     found = QUANTITY.fullmatch(text)
     if not found:
@@ -115,7 +115,7 @@ def parse_node(item: Mapping[str, Any]) -> NodeInfo:
         ),
         is_schedulable=ready and not spec.get("unschedulable") and not meta.get("deletionTimestamp"),
         allocatable=NodeResources(
-            *(floor(quantity(str(has.get(name, 0))) * scale) for name, scale in RESOURCE_SCALES.items())
+            *(floor(parse_quantity(str(has.get(name, 0))) * scale) for name, scale in RESOURCE_SCALES.items())
         ),
     )
 
@@ -165,7 +165,7 @@ def _requests(container: Mapping[str, Any]) -> NodeResources:
 
 def _resources(requests: Mapping[str, Any]) -> NodeResources:
     return NodeResources(
-        *(ceil(quantity(str(requests.get(name, 0))) * scale) for name, scale in RESOURCE_SCALES.items())
+        *(ceil(parse_quantity(str(requests.get(name, 0))) * scale) for name, scale in RESOURCE_SCALES.items())
     )
 
 

@@ -288,7 +288,7 @@ def _parse_response(response: urllib3.BaseHTTPResponse) -> S3Response:
     if response.status < 300:
         return S3Response(response.status)
     text = response.data.decode(errors="replace")
-    found = {tag: html.unescape(words) for tag, words in re.findall(r"<(Code|Message)>([^<]*)</", text)}
+    found = {tag: html.unescape(content) for tag, content in re.findall(r"<(Code|Message)>([^<]*)</", text)}
     return S3Response(response.status, found.get("Code", ""), found.get("Message", ""))
 
 

@@ -60,8 +60,8 @@ def plan(
         sys.stdout.write(json_text(decision.model_dump(mode="json") | tables) + "\n")
     else:
         elastic = next((need.stage for need in decision.question.needs if need.elastic), None)
-        grids = [_stages_table(stages), _pareto_table(plans, elastic)]
-        lines = (line for grid in grids if grid.rows for line in (*text_lines(grid), ""))
+        text_tables = (_stages_table(stages), _pareto_table(plans, elastic))
+        lines = (line for table in text_tables if table.rows for line in (*text_lines(table), ""))
         typer.echo("\n".join([as_text(decision), *lines]))
     if decision.choice is None:
         raise typer.Exit(1)

@@ -20,7 +20,7 @@ from shoestring.core.errors import WorldError
 from shoestring.simulation.results import SimulationReport
 from shoestring.simulation.scenario import Scenario, load_scenario
 from shoestring.simulation.simulate import simulate as simulate_scenario
-from shoestring.simulation.text_report import as_text
+from shoestring.simulation.text_report import report_text
 
 
 def with_policy(scenario: Scenario, path: Path | None) -> Scenario:
@@ -102,5 +102,5 @@ def simulate(
         typer.echo(json.dumps(dumped if against else dumped[0], indent=1, sort_keys=True))
         return
     seconds, total = time.perf_counter() - begun_s, len(reports) * pipelines
-    typer.echo(as_text(reports))
+    typer.echo(report_text(reports))
     typer.echo(f"{total:,} pipelines in {seconds:.1f} s, {60 * total / seconds:,.0f} per minute")

@@ -46,7 +46,7 @@ class CategoryEncoder:
 
     def encode(self, column: pa.ChunkedArray) -> list[pa.ChunkedArray]:
         """Return the codes: int32[rows]."""
-        codes = pc.index_in(as_text(column), self.values, skip_nulls=True).fill_null(-1)
+        codes = pc.index_in(column_as_text(column), self.values, skip_nulls=True).fill_null(-1)
         return [pc.add(codes, pa.scalar(1, pa.int32()))]
 
 
@@ -69,7 +69,7 @@ class NumberEncoder:
 
     def encode(self, column: pa.ChunkedArray) -> list[pa.ChunkedArray]:
         """Return float32[rows], and a second float32[rows] with the indicator."""
-        values = as_number(column)
+        values = column_as_number(column)
         scaled = (
             pc.divide(pc.subtract(values, self.mean), self.sd).fill_null(0.0).cast(pa.float32(), safe=False)
         )
@@ -85,7 +85,7 @@ class RunningMoments:
 
     def add(self, column: pa.ChunkedArray) -> None:
         """Add the values that are not missing."""
-        values = as_number(column).drop_null().to_numpy()
+        values = column_as_number(column).drop_null().to_numpy()
         if not len(values):
             return
         total, mean = self.count + len(values), float(values.mean())
@@ -150,16 +150,16 @@ def encoded_name(name: str) -> str:
 def count_values(counts: Counter[str], column: pa.ChunkedArray) -> None:
     """Add the number of rows of each value, as text, to `counts`. Nulls are not counted."""
     values, found = pc.value_counts(column.drop_null()).flatten()
-    for text, count in zip(as_text(values).to_pylist(), found.to_pylist(), strict=True):
+    for text, count in zip(column_as_text(values).to_pylist(), found.to_pylist(), strict=True):
         counts[text] += count
 
 
-def as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def column_as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return the values as category names."""
     return column.cast(pa.string())
 
 
-def as_number(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def column_as_number(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return numbers, booleans and timestamps (in microseconds) as float64; null where missing or not
     finite."""
     if pa.types.is_temporal(column.type):

@@ -13,8 +13,8 @@ from shoestring.data.recipe import Target, Task
 from shoestring.data.transforms.encode import (
     MAX_INFERRED_CATEGORIES,
     RunningMoments,
-    as_number,
-    as_text,
+    column_as_number,
+    column_as_text,
     count_values,
 )
 
@@ -35,10 +35,10 @@ class TargetEncoder:
         """Return int32[rows] or float32[rows]; null for a missing target or a class that train does not
         contain."""
         if self.task == "regression":
-            return as_number(column).cast(pa.float32(), safe=False)
+            return column_as_number(column).cast(pa.float32(), safe=False)
         if self.target.above is not None:
-            return pc.greater(as_number(column), self.target.above).cast(pa.int32())
-        return pc.index_in(as_text(column), pa.array(self.classes))
+            return pc.greater(column_as_number(column), self.target.above).cast(pa.int32())
+        return pc.index_in(column_as_text(column), pa.array(self.classes))
 
 
 class TargetFit:
@@ -57,7 +57,7 @@ class TargetFit:
     def add(self, column: pa.ChunkedArray) -> None:
         """Add train rows."""
         if self._target.above is not None:
-            column = pc.greater(as_number(column), self._target.above)
+            column = pc.greater(column_as_number(column), self._target.above)
         elif is_numeric(self._kind):
             self._moments.add(column)
         if len(self._counts) <= MAX_CLASSES:
@@ -108,4 +108,4 @@ def is_numeric(kind: pa.DataType) -> bool:
 
 def is_known(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return which rows have a target: bool[rows]."""
-    return pc.is_valid(as_number(column) if is_numeric(column.type) else column)
+    return pc.is_valid(column_as_number(column) if is_numeric(column.type) else column)

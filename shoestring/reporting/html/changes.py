@@ -60,9 +60,10 @@ def migration_checks_table(story: RunStory) -> Html | None:
     rows: list[tuple[str, ...]] = []
     for attempt in story.attempts:
         if attempt.migration_check is not None:
-            grid = migration_table(attempt.migration_check)
+            checks = migration_table(attempt.migration_check)
             rows += [
-                (attempt.key, *row, grid.note if number == 0 else "") for number, row in enumerate(grid.rows)
+                (attempt.key, *row, checks.note if number == 0 else "")
+                for number, row in enumerate(checks.rows)
             ]
     columns = (
         (number_text.capitalized(name), "n" if number else "")

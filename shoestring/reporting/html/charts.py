@@ -87,9 +87,9 @@ def dollar_labels(marks: Sequence[float]) -> Callable[[float], str]:
     return lambda mark: f"${mark:,.{places if places == 0 else max(2, places)}f}" if mark else "$0"
 
 
-def svg(key: str, title: str, words: str, width: int, height: int, *marks: object) -> Html:
+def svg(key: str, title: str, description: str, width: int, height: int, *marks: object) -> Html:
     names = f"{key}-title {key}-desc"
-    head = (tag("title", title, id=f"{key}-title"), tag("desc", words, id=f"{key}-desc"))
+    head = (tag("title", title, id=f"{key}-title"), tag("desc", description, id=f"{key}-desc"))
     return tag("svg", *head, *marks, viewBox=f"0 0 {width} {height}", role="img", aria_labelledby=names)
 
 
@@ -97,22 +97,30 @@ def line(x1: float, y1: float, x2: float, y2: float, class_: str) -> Html:
     return tag("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=class_)
 
 
-def label(x: float, y: float, words: object, anchor: str = "start", class_: str | None = None) -> Html:
-    return tag("text", words, x=x, y=y, text_anchor=anchor, class_=class_)
+def label(x: float, y: float, content: object, anchor: str = "start", class_: str | None = None) -> Html:
+    return tag("text", content, x=x, y=y, text_anchor=anchor, class_=class_)
 
 
 def x_axis(
-    scale: AxisScale, marks: Sequence[float], words: Callable[[float], str], top_px: float, bottom_px: float
+    scale: AxisScale,
+    marks: Sequence[float],
+    number_text: Callable[[float], str],
+    top_px: float,
+    bottom_px: float,
 ) -> Html:
     lines = (line(scale(mark), top_px, scale(mark), bottom_px, "grid") for mark in marks)
-    return text(*lines, *(label(scale(mark), bottom_px + 16, words(mark), "middle") for mark in marks))
+    return text(*lines, *(label(scale(mark), bottom_px + 16, number_text(mark), "middle") for mark in marks))
 
 
 def y_axis(
-    scale: AxisScale, marks: Sequence[float], words: Callable[[float], str], left_px: float, right_px: float
+    scale: AxisScale,
+    marks: Sequence[float],
+    number_text: Callable[[float], str],
+    left_px: float,
+    right_px: float,
 ) -> Html:
     lines = (line(left_px, scale(mark), right_px, scale(mark), "grid") for mark in marks)
-    return text(*lines, *(label(left_px - 8, scale(mark) + 4, words(mark), "end") for mark in marks))
+    return text(*lines, *(label(left_px - 8, scale(mark) + 4, number_text(mark), "end") for mark in marks))
 
 
 def path(points: Iterable[Point], x: AxisScale, y: AxisScale, class_: str) -> Html | None:
@@ -124,7 +132,7 @@ def path(points: Iterable[Point], x: AxisScale, y: AxisScale, class_: str) -> Ht
 
 
 def dots_and_whiskers(
-    key: str, title: str, measured: Sequence[MetricInterval], words: Callable[[float], str]
+    key: str, title: str, measured: Sequence[MetricInterval], number_text: Callable[[float], str]
 ) -> Html:
     """Return one row per model on a common axis: name and value above, interval and dot below."""
     width, row_px, top = 360, 46, 4
@@ -138,13 +146,15 @@ def dots_and_whiskers(
         rows += [line(x(mark), y - 9, x(mark), y + 9, "grid") for mark in marks]
         rows += [
             label(0, y - 16, each.name, class_=f"name {kind}"),
-            label(width, y - 16, words(each.value), "end", f"value {kind}"),
+            label(width, y - 16, number_text(each.value), "end", f"value {kind}"),
         ]
         if each.low is not None and each.high is not None:
             rows += [line(x(each.low), y, x(each.high), y, f"whisker {kind}")]
             rows += [line(x(end), y - 4, x(end), y + 4, f"whisker {kind}") for end in (each.low, each.high)]
         rows.append(tag("circle", cx=x(each.value), cy=y, r=5, class_=f"dot {kind}"))
-    description = "; ".join(f"{each.name} {words(each.value)}" + _interval(each, words) for each in measured)
+    description = "; ".join(
+        f"{each.name} {number_text(each.value)}" + _interval(each, number_text) for each in measured
+    )
     return svg(
         key,
         title,
@@ -156,8 +166,12 @@ def dots_and_whiskers(
     )
 
 
-def _interval(each: MetricInterval, words: Callable[[float], str]) -> str:
-    return "" if each.low is None or each.high is None else f" ({words(each.low)} to {words(each.high)})"
+def _interval(each: MetricInterval, number_text: Callable[[float], str]) -> str:
+    return (
+        ""
+        if each.low is None or each.high is None
+        else f" ({number_text(each.low)} to {number_text(each.high)})"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -195,12 +195,12 @@ def _tables(decision: Decision) -> Iterable[Html]:
         for each in quotes
     ]
     rejected: list[Row] = [(each.row, each.reason) for each in question.rejected_prices]
-    grids = (
+    tables = (
         ("Expected of later stages", LATER_HEADS, later),
         ("Prices", PRICE_HEADS, prices),
         ("Rejected prices", REJECTED_HEADS, rejected),
     )
-    for caption, heads, rows in grids:
+    for caption, heads, rows in tables:
         if rows:
             yield tag("div", table(caption, heads, rows), **scroll(f"{caption} ({question.stage})"))
 

@@ -63,7 +63,10 @@ def table(
     columns = tuple(heads)
     head = tag(
         "tr",
-        *(tag("th", words, scope="col", role="columnheader", class_=kind or None) for words, kind in columns),
+        *(
+            tag("th", heading, scope="col", role="columnheader", class_=kind or None)
+            for heading, kind in columns
+        ),
         role="row",
     )
     parts = [tag("thead", head, role="rowgroup"), _rows("tbody", columns, rows)]
@@ -86,7 +89,7 @@ def scroll(name: str) -> dict[str, object]:
 
 
 def _cell(column: Head, cell: object) -> Html:
-    words, kind = column
+    heading, kind = column
     if kind == "name":
         return tag("th", cell, scope="row", role="rowheader", class_=kind)
-    return tag("td", cell, role="cell", class_=kind or None, data_label=words)
+    return tag("td", cell, role="cell", class_=kind or None, data_label=heading)

@@ -251,16 +251,18 @@ def _selected_at_price(question: Question, target: Target) -> Decimal | None:
 
     Bisection applies because a lower price never makes the offer less attractive.
     """
-    own = question.quote(*target)
+    target_quote = question.quote(*target)
 
     def selected(micro: int) -> bool:
         new = {"usd_per_hour": from_microusd(micro)}
-        changed = tuple(quote.model_copy(update=new) if quote is own else quote for quote in question.quotes)
+        changed = tuple(
+            quote.model_copy(update=new) if quote is target_quote else quote for quote in question.quotes
+        )
         return _is_selected(question.model_copy(update={"quotes": changed}), target)
 
-    if own is None or not selected(1):
+    if target_quote is None or not selected(1):
         return None
-    return from_microusd(_last_true(1, microusd(own.usd_per_hour), selected))
+    return from_microusd(_last_true(1, microusd(target_quote.usd_per_hour), selected))
 
 
 def _selected_at_budget(question: Question, target: Target) -> Decimal | None:

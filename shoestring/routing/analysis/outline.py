@@ -155,15 +155,15 @@ def _plan(
     following: Mapping[int, Mapping[int, PartialPlans]],
     index: int,
 ) -> OutlinePlan:
-    leaves, est, offers = candidates.offers[0].reads[0], Decimal(0), list[str]()
-    needs_micro, needs_ms = (int(getattr(following[0][leaves], name)[index]) for name in ("p95", "ms"))
+    format_left, est, offers = candidates.offers[0].reads[0], Decimal(0), list[str]()
+    needs_micro, needs_ms = (int(getattr(following[0][format_left], name)[index]) for name in ("p95", "ms"))
     for stage in range(len(question.needs)):
-        plans = following[stage][leaves]
-        step = PlanStep(int(plans.target[index]), leaves, int(plans.writes[index]))
+        plans = following[stage][format_left]
+        step = PlanStep(int(plans.target[index]), format_left, int(plans.writes[index]))
         est += from_microusd(step_cost(candidates, stage, step).est_microusd)
         pool, market, written, storage_class = named_step(candidates, stage, step)
         offers.append(f"{pool} {market}" + (f" {format_text(written, storage_class)}" if written else ""))
-        leaves, index = int(plans.leaves[index]), int(plans.next_index[index])
+        format_left, index = int(plans.format_left[index]), int(plans.next_index[index])
     fits = needs_micro <= limits.left_micro and needs_ms <= limits.left_ms
     return OutlinePlan(
         est_usd=est,

@@ -76,7 +76,7 @@ def enumerate_offers(question: Question) -> Candidates:
         market=fleet.market,
         region=fleet.region,
         machine=fleet.machine,
-        usd_per_hour_micro=fleet.price,
+        usd_per_hour_micro=fleet.usd_per_hour_micro,
         startup_ms=fleet.startup_ms,
         preemptions_ppb=fleet.preemptions_ppb,
         prepaid_ms=fleet.prepaid_ms,
@@ -125,7 +125,7 @@ def _fleet(question: Question) -> Fleet:
     pools = tuple(sorted(question.pools, key=NAME))
     fields = ("name", "region", "startup_s", "markets", "capacity")
     names, regions_of, startup_s, terms, capacities = _columns(pools, *fields)
-    markets, price, rate = _markets(question, names, terms)
+    markets, price, rate = _market_prices(question, names, terms)
     declared = ~np.isnan(rate)
     targets = np.flatnonzero(declared | (price > 0))
     pool, market = np.divmod(targets, max(len(markets), 1))
@@ -144,7 +144,7 @@ def _fleet(question: Question) -> Fleet:
         market=market,
         region=region[pool],
         machine=machine[pool],
-        price=price[targets],
+        usd_per_hour_micro=price[targets],
         startup_ms=round_up(np.array(startup_s, dtype=np.float64) * 1e3)[pool],
         preemptions_ppb=round_up(np.nan_to_num(rate[targets]) * PPB),
         prepaid_ms=_prepaid_ms(question, names, markets, pool, market),
@@ -153,7 +153,7 @@ def _fleet(question: Question) -> Fleet:
     )
 
 
-def _markets(
+def _market_prices(
     question: Question, names: list[str], terms: list[dict[Market, MarketTerms]]
 ) -> tuple[tuple[Market, ...], Ints, Floats]:
     """Return all markets; and for each pool on each market its price in micro-dollars an hour (0: none) and
@@ -284,7 +284,7 @@ def _cached(
     usable = np.flatnonzero((fleet.exclusion == NONE) & (fleet.shortage == NONE))
     if not question.cached_outcome or not usable.size:
         return None
-    price = fleet.price[usable].astype(np.float64)
+    price = fleet.usd_per_hour_micro[usable].astype(np.float64)
     target = int(usable[np.lexsort((price, price * fleet.startup_ms[usable]))[0]])
     written = question.cached_format if writes_data else None
     writes = stored_format_index(formats, written, question.cached_storage_class)

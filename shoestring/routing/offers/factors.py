@@ -51,9 +51,10 @@ Table = TypeVar("Table", Floats, Ints)
 class Fleet:
     """All targets, sorted by pool, then market; arrays are indexed by target.
 
-    `pools` are sorted by name, and `names` holds their names. `price` is in micro-dollars an hour, 0 where no
-    price was accepted. `exclusion` and `shortage` are indices into REFUSAL_CODES or -1: an exclusion holds at
-    any time, a shortage for a pod started now. `machines` has one pool of each kind of machine.
+    `pools` are sorted by name, and `names` holds their names. `usd_per_hour_micro` is in micro-dollars an
+    hour, 0 where no price was accepted. `exclusion` and `shortage` are indices into REFUSAL_CODES or -1: an
+    exclusion holds at any time, a shortage for a pod started now. `machines` has one pool of each kind of
+    machine.
     """
 
     pools: tuple[Pool, ...]
@@ -67,7 +68,7 @@ class Fleet:
     market: Ints
     region: Ints
     machine: Ints
-    price: Ints
+    usd_per_hour_micro: Ints
     startup_ms: Ints
     preemptions_ppb: Ints
     prepaid_ms: Ints

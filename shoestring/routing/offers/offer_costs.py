@@ -90,7 +90,7 @@ class OfferBlock:
 
     def __init__(self, candidates: Candidates, stage: int, targets: Ints) -> None:
         self.offers, self.targets = candidates.offers[stage], targets
-        self.price: Floats = candidates.usd_per_hour_micro[targets].astype(np.float64)
+        self.usd_per_hour_micro: Floats = candidates.usd_per_hour_micro[targets].astype(np.float64)
         self.startup_ms: Floats = candidates.startup_ms[targets].astype(np.float64)
         self.preemptions_per_ms: Floats = candidates.preemptions_ppb[targets] / (PPB * float(MS_PER_HOUR))
         self.prepaid_ms = candidates.prepaid_ms[targets] if candidates.prepaid_ms.size else None
@@ -145,7 +145,7 @@ class OfferBlock:
         whole_ms = round_up(ms)
         # Another run may use up the commitment first, so at P95 every hour is paid.
         paid_ms = whole_ms if p95 or self.prepaid_ms is None else np.maximum(whole_ms - self.prepaid_ms, 0)
-        paid_microusd = self.price * paid_ms
+        paid_microusd = self.usd_per_hour_micro * paid_ms
         paid_microusd /= MS_PER_HOUR
         microusd = round_up(paid_microusd)
         microusd += fees

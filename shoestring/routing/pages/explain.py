@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from shoestring.core.money import from_microusd, microusd
 from shoestring.core.record import utc_text
-from shoestring.core.text import dollars, join_names, seconds
+from shoestring.core.text import join_names, microusd_text, ms_text
 from shoestring.routing.candidates import format_text, offer_text
 from shoestring.routing.decision import Choice, Decision
 from shoestring.routing.offers.offer_table import stage_offer_table
@@ -27,7 +27,7 @@ class ExplainPage:
     title: str
     headline: str
     facts: PageRows
-    grids: list[TextTable]
+    tables: list[TextTable]
     footer: str
 
 
@@ -37,8 +37,8 @@ def as_text(decision: Decision) -> str:
     width = max(len(label) for label, _ in page.facts)
     facts = [f"  {label:<{width}}  {fact}" for label, fact in page.facts]
     lines = [page.title, "", f"  {page.headline}", *facts]
-    for grid in page.grids:
-        lines += ["", *text_lines(grid)]
+    for table in page.tables:
+        lines += ["", *text_lines(table)]
     return "\n".join([*lines, "", page.footer]) + "\n"
 
 
@@ -47,8 +47,8 @@ def as_markdown(decision: Decision) -> str:
     page = _page(decision)
     lines = [f"# {page.title}", "", f"**{page.headline}**", "", "| | |", "|---|---|"]
     lines += [f"| {label} | {cell_of(fact)} |" for label, fact in page.facts]
-    for grid in page.grids:
-        lines += ["", *markdown_lines(grid)]
+    for table in page.tables:
+        lines += ["", *markdown_lines(table)]
     return "\n".join([*lines, "", f"<sub>{page.footer}</sub>"]) + "\n"
 
 
@@ -65,10 +65,10 @@ def _page(decision: Decision) -> ExplainPage:
         title=f"{question.stage}, attempt {question.attempt} of run {question.run_id}",
         headline=_headline(decision),
         facts=(_choice_facts(decision, choice) if choice else []) + _limits(decision),
-        grids=[
-            grid
-            for grid in (_offers(decision), _later(decision), _prices(decision), _rejected_prices(decision))
-            if grid.rows
+        tables=[
+            table
+            for table in (_offers(decision), _later(decision), _prices(decision), _rejected_prices(decision))
+            if table.rows
         ],
         footer=f"{utc_text(question.asked_at)}, {', '.join(made_by)}",
     )
@@ -122,10 +122,10 @@ def _parts(decision: Decision, choice: Choice) -> str:
         ("writing", columns.write_ms[row]),
         ("lost to preemption", columns.loss_ms[row]),
     ]
-    times = [f"{name} {seconds(ms)}" for name, ms in parts if ms]
+    times = [f"{name} {ms_text(ms)}" for name, ms in parts if ms]
     transfer = "transfer and retrieval" if decision.candidates.storage_classes else "transfer"
     fees = [(transfer, columns.transfer_microusd[row]), ("storage", columns.storage_microusd[row])]
-    return ", ".join(times + [f"{name} {dollars(micro)}" for name, micro in fees if micro])
+    return ", ".join(times + [f"{name} {microusd_text(micro)}" for name, micro in fees if micro])
 
 
 def _limits(decision: Decision) -> PageRows:
@@ -138,7 +138,7 @@ def _limits(decision: Decision) -> PageRows:
         else ""
     )
     sums = f"${question.budget_usd} budget{''.join(deducted)}" + (
-        f" = {dollars(microusd(question.left_usd))} left" if deducted else ""
+        f" = {microusd_text(microusd(question.left_usd))} left" if deducted else ""
     )
     declared = question.stage_budgets.get(question.stage)
     return [

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shoestring.core.record import utc_text
-from shoestring.core.text import dollars, join_names, seconds
+from shoestring.core.text import join_names, microusd_text, ms_text
 from shoestring.core.types import Market, Need, NodeCapacity, Pool
 from shoestring.routing.candidates import (
     NONE,
@@ -107,7 +107,7 @@ class RefusalWriter:
         # In a large market nearly all are more expensive: the usual case comes first.
         match code:
             case RefusalCode.MORE_EXPENSIVE:
-                more = dollars(int(best.total[row] - best.total[self.chosen]))
+                more = microusd_text(int(best.total[row] - best.total[self.chosen]))
                 return f"{self._price(row)}, {more} more expensive{self.with_later}{self.delay}"
             case RefusalCode.TIED:
                 return f"{self._price(row)}: tied with the choice, which comes first by P95 or by name"
@@ -135,20 +135,20 @@ class RefusalWriter:
     def _over_budget(self, row: int) -> str:
         own_micro, left_micro = int(self.current.min_p95[row]), self.limits.left_micro
         later_micro = int(self.plans.needs_micro[row]) - own_micro
-        left = f"{dollars(left_micro)} left"
+        left = f"{microusd_text(left_micro)} left"
         if left_micro < 0:
-            left = f"nothing left: the budget is exceeded by {dollars(-left_micro)}"
+            left = f"nothing left: the budget is exceeded by {microusd_text(-left_micro)}"
         later = join_names([need.stage for need in self.question.needs[1:]])
-        more = f" and {dollars(later_micro)} needed for {later}" if later_micro else ""
+        more = f" and {microusd_text(later_micro)} needed for {later}" if later_micro else ""
         return f"{price_text(int(self.current.min_est[row]), own_micro)}, {left}{more}"
 
     def _over_deadline(self, row: int) -> str:
         needs_ms, left_ms = int(self.plans.needs_ms[row]), max(self.limits.left_ms, 0)
         shortest_ms = self.plans.shortest_ms
         enough = (
-            "" if shortest_ms is None else f"; {seconds(shortest_ms)} would be enough for the fastest plan"
+            "" if shortest_ms is None else f"; {ms_text(shortest_ms)} would be enough for the fastest plan"
         )
-        return f"{seconds(needs_ms)} at P95{self.with_later}, {seconds(left_ms)} left{enough}"
+        return f"{ms_text(needs_ms)} at P95{self.with_later}, {ms_text(left_ms)} left{enough}"
 
     def _unusable(self, code: RefusalCode, stage: int, target: int) -> str:
         pool = self._pools[self.candidates.pools[self.candidates.pool[target]]]
@@ -166,19 +166,19 @@ class RefusalWriter:
             return f"{self.question.needs[stage].stage} cannot follow: {reason}"
         parallel_ms, left_ms = self.plans.lookahead.parallel_ms, self.limits.left_ms
         if parallel_ms > left_ms:
-            needed = f"the stages that do not wait for it take {seconds(parallel_ms)} at P95"
-            return f"{needed}, {seconds(max(left_ms, 0))} left"
+            needed = f"the stages that do not wait for it take {ms_text(parallel_ms)} at P95"
+            return f"{needed}, {ms_text(max(left_ms, 0))} left"
         return ""
 
 
 def price_text(est_micro: int, p95_micro: int) -> str:
     """Return a price as text: "$0.001000 expected (P95 $0.002000)"."""
-    return f"{dollars(est_micro)} expected (P95 {dollars(p95_micro)})"
+    return f"{microusd_text(est_micro)} expected (P95 {microusd_text(p95_micro)})"
 
 
 def over_stage_budget(price: str, cap_micro: int) -> str:
     """Return the sentence for an offer above the stage's own budget."""
-    return f"{price}, the stage's own budget is {dollars(cap_micro)}"
+    return f"{price}, the stage's own budget is {microusd_text(cap_micro)}"
 
 
 def with_later_stages(question: Question) -> str:
@@ -190,7 +190,7 @@ def with_later_stages(question: Question) -> str:
 def delay_text(question: Question) -> str:
     """Return the price of delay as text; empty where the policy gives it none."""
     prices = dict.fromkeys(question.delay_microusd_per_hour(need) for need in question.needs)
-    priced = [dollars(micro) for micro in prices if micro]
+    priced = [microusd_text(micro) for micro in prices if micro]
     return f", with delay at {' or '.join(priced)} an hour" if priced else ""
 
 

@@ -104,17 +104,17 @@ class ChainLookahead:
         """Return the minimum dollars and the minimum time from a stage to the end; None: there is no plan."""
         sums = [
             (micro + after[0], ms + after[1])
-            for leaves, (micro, ms) in self.options[stage].min_needs(reads).items()
-            if (after := self._min_needs_after(stage, leaves)) is not None
+            for format_left, (micro, ms) in self.options[stage].min_needs(reads).items()
+            if (after := self._min_needs_after(stage, format_left)) is not None
         ]
         return (min(micro for micro, _ in sums), min(ms for _, ms in sums)) if sums else None
 
-    def _min_needs_after(self, stage: int, leaves: int) -> tuple[int, int] | None:
-        return (0, 0) if stage + 1 == self.stages else self._needs[stage + 1].get(leaves)
+    def _min_needs_after(self, stage: int, format_left: int) -> tuple[int, int] | None:
+        return (0, 0) if stage + 1 == self.stages else self._needs[stage + 1].get(format_left)
 
-    def min_needs(self, leaves: int) -> tuple[int, int] | None:
+    def min_needs(self, format_left: int) -> tuple[int, int] | None:
         """Return the minimum dollars and minimum time of the plans after a format; None: there is none."""
-        return self._min_needs_after(0, leaves)
+        return self._min_needs_after(0, format_left)
 
     def search(self, current: NeedRange, *, saving: bool) -> None:
         """Find the completions that may fit after what the current stage needs (see `Lookahead.search`)."""
@@ -127,8 +127,8 @@ class ChainLookahead:
             enough = (0, 0) if saving else self._sufficient(others)
             options = self.options[stage]
             for reads in options.offers.reads:
-                own = options.plans(reads, ranges[stage], *enough)
-                if len(plans := self._complete(stage, own, earlier, saving=saving)):
+                stage_plans = options.plans(reads, ranges[stage], *enough)
+                if len(plans := self._complete(stage, stage_plans, earlier, saving=saving)):
                     self._plans[stage][reads] = plans
 
     def _need_ranges(self, current: NeedRange) -> dict[int, NeedRange] | None:
@@ -159,7 +159,7 @@ class ChainLookahead:
         return max(micro, 0), max(ms, 0)
 
     def _complete(
-        self, stage: int, own: list[PartialPlans], earlier: list[NeedRange], *, saving: bool
+        self, stage: int, stage_plans: list[PartialPlans], earlier: list[NeedRange], *, saving: bool
     ) -> PartialPlans:
         """Return each offer of a stage combined with each completion after it, of those that may fit."""
         max_micro = self.limits.left_micro - sum(each.min_micro for each in earlier)
@@ -168,30 +168,30 @@ class ChainLookahead:
         prune = partial(undominated, sufficient_micro=micro, sufficient_ms=self.limits.sufficient_ms or ms)
         pairs = [
             (each, after)
-            for each in own
-            if (after := self._continuations(stage, int(each.leaves[0]))) is not None
+            for each in stage_plans
+            if (after := self._continuations(stage, int(each.format_left[0]))) is not None
         ]
         return combine(pairs, max_micro, max_ms, prune)
 
-    def _continuations(self, stage: int, leaves: int) -> PartialPlans | None:
-        return no_more_stages() if stage + 1 == self.stages else self._plans[stage + 1].get(leaves)
+    def _continuations(self, stage: int, format_left: int) -> PartialPlans | None:
+        return no_more_stages() if stage + 1 == self.stages else self._plans[stage + 1].get(format_left)
 
-    def continuations(self, leaves: int) -> PartialPlans | None:
+    def continuations(self, format_left: int) -> PartialPlans | None:
         """Return the plans after a format, by expected cost; None: there is none."""
-        return self._continuations(0, leaves)
+        return self._continuations(0, format_left)
 
-    def path(self, leaves: int, index: int) -> list[PlanStep]:
+    def path(self, format_left: int, index: int) -> list[PlanStep]:
         """Return the offers of all later stages in one of the continuations."""
         steps = []
         for stage in range(1, self.stages):
-            plans = self._plans[stage][leaves]
-            steps.append(PlanStep(int(plans.target[index]), leaves, int(plans.writes[index])))
-            leaves, index = int(plans.leaves[index]), int(plans.next_index[index])
+            plans = self._plans[stage][format_left]
+            steps.append(PlanStep(int(plans.target[index]), format_left, int(plans.writes[index])))
+            format_left, index = int(plans.format_left[index]), int(plans.next_index[index])
         return steps
 
-    def trade_offs(self, leaves: int) -> PartialPlans | None:
+    def trade_offs(self, format_left: int) -> PartialPlans | None:
         """Return the plans after a format that are Pareto-optimal in P95 dollars and P95 time."""
-        return no_more_stages() if self.stages == 1 else self._trade_offs.get(leaves)
+        return no_more_stages() if self.stages == 1 else self._trade_offs.get(format_left)
 
     @cached_property
     def _trade_offs(self) -> dict[int, PartialPlans]:
@@ -218,13 +218,13 @@ def chain_plans(
         found[stage] = {}
         for reads in options[stage].offers.reads:
             pairs = []
-            for own in plans_of(options[stage], reads):
-                leaves = int(own.leaves[0])
-                after = found[stage + 1].get(leaves) if stage + 1 in options else no_more_stages()
+            for stage_plans in plans_of(options[stage], reads):
+                format_left = int(stage_plans.format_left[0])
+                after = found[stage + 1].get(format_left) if stage + 1 in options else no_more_stages()
                 if after is not None:
-                    pairs.append((own, after))
-            if len(kept := combine(pairs, UNBOUNDED, UNBOUNDED, prune)):
-                found[stage][reads] = kept
+                    pairs.append((stage_plans, after))
+            if len(remaining := combine(pairs, UNBOUNDED, UNBOUNDED, prune)):
+                found[stage][reads] = remaining
     return found
 
 
@@ -243,17 +243,19 @@ def combine(
         for name in ("cost", "p95", "ms")
     ]
     cost, p95, ms = map(np.concatenate, sums)
-    kept = prune(cost, p95, ms)
-    kept = kept[(p95[kept] <= max_micro) & (ms[kept] <= max_ms)]
+    remaining = prune(cost, p95, ms)
+    remaining = remaining[(p95[remaining] <= max_micro) & (ms[remaining] <= max_ms)]
     # A combination's index within its pair counts first plans, then continuations.
     begins = [0, *accumulate(map(len, sums[0]))]
     first_begins = [0, *accumulate(len(first) for first, _ in pairs)]
-    pair = np.searchsorted(begins, kept, side="right") - 1
+    pair = np.searchsorted(begins, remaining, side="right") - 1
     width = np.take([len(after) for _, after in pairs], pair)
-    first, after_index = np.divmod(kept - np.take(begins, pair), width)
+    first, after_index = np.divmod(remaining - np.take(begins, pair), width)
     first += np.take(first_begins, pair)
-    target, writes, leaves = (
+    target, writes, format_left = (
         np.concatenate([getattr(each, name) for each, _ in pairs])[first]
-        for name in ("target", "writes", "leaves")
+        for name in ("target", "writes", "format_left")
     )
-    return PartialPlans(cost[kept], p95[kept], ms[kept], target, writes, leaves, after_index)
+    return PartialPlans(
+        cost[remaining], p95[remaining], ms[remaining], target, writes, format_left, after_index
+    )

@@ -62,12 +62,12 @@ class CurrentStage:
         self.min_samples = self._with_cached(min_samples, offers.samples)
         cached = [offers.cached.writes] if offers.cached else []
         if need.writes_bytes_per_row > 0:
-            self.leaves = self._with_cached(
+            self.format_left = self._with_cached(
                 np.tile(offers.writes, self.targets), cached[0] if cached else NONE
             )
             self.formats = sorted({*offers.writes, *cached})
         else:
-            self.leaves, self.formats = np.full(len(self.est), offers.reads[0]), [offers.reads[0]]
+            self.format_left, self.formats = np.full(len(self.est), offers.reads[0]), [offers.reads[0]]
         # Plans are compared by this cost, with all the work done.
         self.cost = self.est + delay_cost(self.est_ms, self.delay_micro) - self.bonus
         self.possible = self.by_target(offers.exclusion == NONE, True)
@@ -93,12 +93,12 @@ class CurrentStage:
         shares = np.repeat(self.offers.exploration_ppb_by_machine[candidates.machine] / PPB, self.width)
         return self._with_cached(np.floor(self.est[: len(shares)] * shares).astype(np.int64), 0)
 
-    def by_target(self, values: Array, of_cached: int) -> Array:
+    def by_target(self, values: Array, cached_value: int) -> Array:
         """Return values by target as values by candidate."""
-        return self._with_cached(np.repeat(values, self.width), of_cached)
+        return self._with_cached(np.repeat(values, self.width), cached_value)
 
-    def _with_cached(self, values: Array, of_cached: int) -> Array:
-        return np.append(values, values.dtype.type(of_cached)) if self.offers.cached else values
+    def _with_cached(self, values: Array, cached_value: int) -> Array:
+        return np.append(values, values.dtype.type(cached_value)) if self.offers.cached else values
 
     def __len__(self) -> int:
         return len(self.est)
@@ -177,9 +177,11 @@ class CandidatePlans:
         if fits.any():
             needs = NeedRange.of(current.min_p95[fits], current.min_p95_ms[fits])
             lookahead.search(needs, saving=current.elastic)
-            for leaves in current.formats:
-                if (ways := lookahead.continuations(leaves)) is not None:
-                    self._choose_ways(np.flatnonzero(fits & (current.leaves == leaves)), ways)
+            for format_left in current.formats:
+                if (continuations := lookahead.continuations(format_left)) is not None:
+                    self._choose_continuations(
+                        np.flatnonzero(fits & (current.format_left == format_left)), continuations
+                    )
         self.chosen = self.best.first()
 
     @cached_property
@@ -188,23 +190,23 @@ class CandidatePlans:
         row = self.chosen
         if row is None:
             return []
-        return self.lookahead.path(int(self.current.leaves[row]), int(self.best.way[row]))
+        return self.lookahead.path(int(self.current.format_left[row]), int(self.best.way[row]))
 
     def _min_needs(self) -> tuple[Ints, Ints]:
         """Return, by candidate, the minimum money and time of its continuations; UNBOUNDED for none."""
         # The last element is for candidates that leave no format.
         micro, ms = (np.full(max(self.current.formats) + 2, UNBOUNDED) for _ in range(2))
-        for leaves in self.current.formats:
-            if (needs := self.lookahead.min_needs(leaves)) is not None:
-                micro[leaves], ms[leaves] = needs
-        return micro[self.current.leaves], ms[self.current.leaves]
+        for format_left in self.current.formats:
+            if (needs := self.lookahead.min_needs(format_left)) is not None:
+                micro[format_left], ms[format_left] = needs
+        return micro[self.current.format_left], ms[self.current.format_left]
 
-    def _choose_ways(self, open_rows: Ints, ways: PartialPlans) -> None:
+    def _choose_continuations(self, open_rows: Ints, continuations: PartialPlans) -> None:
         """Find the best continuation of each candidate. Continuations are sorted by expected cost."""
         current, limits = self.current, self.limits
         if not current.elastic:
-            open_rows = self._choose_fixed(open_rows, ways)
-        columns = (ways.cost.tolist(), ways.p95.tolist(), ways.ms.tolist())
+            open_rows = self._choose_first_fitting(open_rows, continuations)
+        columns = (continuations.cost.tolist(), continuations.p95.tolist(), continuations.ms.tolist())
         for way, (cost, p95, ms) in enumerate(zip(*columns, strict=True)):
             if not open_rows.size:
                 break
@@ -214,7 +216,7 @@ class CandidatePlans:
             fits[np.flatnonzero(fits)[~settled]] = False
             open_rows = open_rows[~fits]
 
-    def _choose_fixed(self, rows: Ints, ways: PartialPlans) -> Ints:
+    def _choose_first_fitting(self, rows: Ints, continuations: PartialPlans) -> Ints:
         """Give each candidate the first continuation that fits: for a fixed stage it is the cheapest one.
 
         Returns the candidates for which the first one within the money and the first one within the time do
@@ -223,27 +225,28 @@ class CandidatePlans:
         current, best, limits = self.current, self.best, self.limits
         p95, ms = current.min_p95[rows], current.min_p95_ms[rows]
         first = np.maximum(
-            _first_within(ways.p95, limits.left_micro - p95), _first_within(ways.ms, limits.left_ms - ms)
+            _first_within(continuations.p95, limits.left_micro - p95),
+            _first_within(continuations.ms, limits.left_ms - ms),
         )
-        exists = first < len(ways)
-        first = np.minimum(first, len(ways) - 1)
-        needs_micro, needs_ms = p95 + ways.p95[first], ms + ways.ms[first]
+        exists = first < len(continuations)
+        first = np.minimum(first, len(continuations) - 1)
+        needs_micro, needs_ms = p95 + continuations.p95[first], ms + continuations.ms[first]
         sure = exists & (needs_micro <= limits.left_micro) & (needs_ms <= limits.left_ms)
         at, way = rows[sure], first[sure]
-        best.way[at], best.total[at] = way, current.cost[at] + ways.cost[way]
+        best.way[at], best.total[at] = way, current.cost[at] + continuations.cost[way]
         best.needs_micro[at], best.needs_ms[at] = needs_micro[sure], needs_ms[sure]
         return rows[exists & ~sure]
 
-    def _take(self, rows: Ints, way: int, way_cost: int, way_micro: int, way_ms: int) -> Flags:
+    def _take(self, rows: Ints, way: int, later_cost: int, later_micro: int, later_ms: int) -> Flags:
         """Give candidates this continuation where it is better than their best so far.
 
         Returns which candidates are settled: no later continuation can be better.
         """
         current, best = self.current, self.best
-        money = min(self.limits.left_micro - way_micro, self.limits.cap_micro(0))
-        time_ms = self.limits.left_ms - way_ms
+        money = min(self.limits.left_micro - later_micro, self.limits.cap_micro(0))
+        time_ms = self.limits.left_ms - later_ms
         samples, est, cost = current.expected(rows, money, time_ms)
-        new = (cost + way_cost, current.min_p95[rows] + way_micro, current.min_p95_ms[rows] + way_ms)
+        new = (cost + later_cost, current.min_p95[rows] + later_micro, current.min_p95_ms[rows] + later_ms)
         # Later continuations cost more. They are better only with more samples, or if the price of the
         # samples is lower.
         better = (best.way[rows] < 0) | (samples > best.samples[rows])
@@ -272,13 +275,13 @@ class CandidatePlans:
     def trade_offs(self) -> tuple[Ints, Ints]:
         """Return P95 money and P95 time of plans, including all that are Pareto-optimal in the two."""
         current, micro, ms = self.current, [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
-        for leaves in current.formats:
-            if (ways := self.lookahead.trade_offs(leaves)) is not None:
-                rows = np.flatnonzero(current.usable & (current.leaves == leaves))
+        for format_left in current.formats:
+            if (continuations := self.lookahead.trade_offs(format_left)) is not None:
+                rows = np.flatnonzero(current.usable & (current.format_left == format_left))
                 p95, own_ms = current.min_p95[rows], current.min_p95_ms[rows]
-                kept = undominated(p95, np.zeros_like(p95), own_ms)
-                micro.append((p95[kept][:, None] + ways.p95).ravel())
-                ms.append((own_ms[kept][:, None] + ways.ms).ravel())
+                remaining = undominated(p95, np.zeros_like(p95), own_ms)
+                micro.append((p95[remaining][:, None] + continuations.p95).ravel())
+                ms.append((own_ms[remaining][:, None] + continuations.ms).ravel())
         return np.concatenate(micro), np.concatenate(ms)
 
 

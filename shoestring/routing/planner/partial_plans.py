@@ -93,7 +93,8 @@ class PartialPlans:
     """Plans for some consecutive stages, one an index: three sums, the offer of the first stage, and what
     follows.
 
-    `next_index` is an index into the partial plans that continue from the format `leaves`.
+    `next_index` is an index into the partial plans that continue from `format_left`, the format of the data
+    set that is left for later stages.
     """
 
     cost: Ints
@@ -101,7 +102,7 @@ class PartialPlans:
     ms: Ints
     target: Ints
     writes: Ints
-    leaves: Ints
+    format_left: Ints
     next_index: Ints
 
     def __len__(self) -> int:
@@ -224,7 +225,7 @@ def dominated_on_grid(points: Points, others: Points) -> Flags:
     for axis in range(len(axes)):
         np.minimum.accumulate(least, axis=axis, out=least)
     # The first step holds a single value, so points there are no worse than others there.
-    cells = _cells([np.maximum(own - 1, 0) for _, own in steps], count)
+    cells = _cells([np.maximum(own_step - 1, 0) for _, own_step in steps], count)
     found: Flags = least.take(cells) < points[0]
     return found
 
@@ -262,18 +263,21 @@ def _undominated_sorted(p95: Ints, ms: Ints) -> Ints:
             first = np.ones(p95.size, dtype=np.bool_)
             np.less(other[1:], np.minimum.accumulate(other)[:-1], out=first[1:])
             return np.flatnonzero(first)
-    kept: list[Ints] = []
+    remaining: list[Ints] = []
     # For the points kept so far, by dollars: the minimum time of all that need no more dollars.
     stair_p95, stair_ms = np.full(1, np.iinfo(np.int64).min), np.full(1, np.iinfo(np.int64).max)
     for begin in range(0, len(p95), BLOCK_SIZE):
         block = np.arange(begin, min(begin + BLOCK_SIZE, len(p95)))
         if begin:
-            stair_p95, stair_ms = np.append(stair_p95, p95[kept[-1]]), np.append(stair_ms, ms[kept[-1]])
+            stair_p95, stair_ms = (
+                np.append(stair_p95, p95[remaining[-1]]),
+                np.append(stair_ms, ms[remaining[-1]]),
+            )
             order = np.argsort(stair_p95, kind="stable")
             stair_p95, stair_ms = stair_p95[order], np.minimum.accumulate(stair_ms[order])
             block = block[stair_ms[np.searchsorted(stair_p95, p95[block], side="right") - 1] > ms[block]]
         dollars, time = p95[block], ms[block]
         earlier = EARLIER_IN_BLOCK[: len(block), : len(block)]
         dominates = (dollars[:, None] <= dollars) & (time[:, None] <= time) & earlier
-        kept.append(block[~dominates.any(axis=0)])
-    return np.concatenate(kept)
+        remaining.append(block[~dominates.any(axis=0)])
+    return np.concatenate(remaining)

@@ -63,19 +63,19 @@ class Lookahead(Protocol):
         """
         ...
 
-    def min_needs(self, leaves: int) -> tuple[int, int] | None:
+    def min_needs(self, format_left: int) -> tuple[int, int] | None:
         """Return the minimum dollars and minimum time of the plans after a format; None: there is none."""
         ...
 
-    def continuations(self, leaves: int) -> PartialPlans | None:
+    def continuations(self, format_left: int) -> PartialPlans | None:
         """Return the plans after a format, by expected cost; None: there is none."""
         ...
 
-    def trade_offs(self, leaves: int) -> PartialPlans | None:
+    def trade_offs(self, format_left: int) -> PartialPlans | None:
         """Return the plans after a format that are Pareto-optimal in P95 dollars and P95 time."""
         ...
 
-    def path(self, leaves: int, index: int) -> list[PlanStep]:
+    def path(self, format_left: int, index: int) -> list[PlanStep]:
         """Return the offers of all later stages in one of the continuations."""
         ...
 
@@ -169,12 +169,14 @@ class StageOptions:
 
     def _promising(self, block: OfferBlock, groups: int) -> Ints:
         """Return the indices of targets that, in some group of formats, no other surely dominates."""
-        kept = np.zeros(len(block.targets), dtype=np.bool_)
+        remaining = np.zeros(len(block.targets), dtype=np.bool_)
         for best, worst in self._best_and_worst(block, groups):
             # Only a target that stays within the cap in every format of the group may remove others.
             within = worst[1] <= self.cap
-            kept |= ~dominated_on_grid(best, [column[within] for column in worst]) if within.any() else True
-        return np.flatnonzero(kept)
+            remaining |= (
+                ~dominated_on_grid(best, [column[within] for column in worst]) if within.any() else True
+            )
+        return np.flatnonzero(remaining)
 
     def _best_and_worst(self, block: OfferBlock, max_groups: int) -> list[tuple[Points, Points]]:
         """Return, by group of pairs of formats, the sums of each target in its best and in its worst case."""
@@ -221,10 +223,10 @@ class StageOptions:
         found = {}
         row = self.offers.reads.index(reads)
         for column, writes in enumerate(self.offers.writes):
-            within, leaves = self.within_cap[row, column], writes if self.writes_data else reads
+            within, format_left = self.within_cap[row, column], writes if self.writes_data else reads
             if within.any():
                 p95, ms = self.p95[row, column][within], self.ms[row, column][within]
-                found[leaves] = int(p95.min()), int(ms.min())
+                found[format_left] = int(p95.min()), int(ms.min())
         if (cached := self.offers.cached) is not None and cached.reads == reads:
             found[cached.writes if self.writes_data else reads] = 0, 0
         return found
@@ -263,9 +265,14 @@ class StageOptions:
         for column, writes in enumerate(self.offers.writes):
             at = fits[column]
             cost, p95, ms = (each[row, column][at] for each in self._columns)
-            kept = prune(cost, p95, ms)
+            remaining = prune(cost, p95, ms)
             parts.append(
-                self._plans((cost[kept], p95[kept], ms[kept]), self.targets[at][kept], reads, writes)
+                self._plans(
+                    (cost[remaining], p95[remaining], ms[remaining]),
+                    self.targets[at][remaining],
+                    reads,
+                    writes,
+                )
             )
         cached = self.offers.cached
         if cached is not None and cached.reads == reads:
@@ -275,9 +282,11 @@ class StageOptions:
 
     def _plans(self, sums: Points, targets: Ints, reads: int, writes: int) -> PartialPlans:
         writing = np.full(len(targets), writes)
-        leaves = writing if self.writes_data else np.full(len(targets), reads)
+        format_left = writing if self.writes_data else np.full(len(targets), reads)
         cost, p95, ms = sums
-        return PartialPlans(cost, p95, ms, targets, writing, leaves, np.zeros(len(targets), dtype=np.int64))
+        return PartialPlans(
+            cost, p95, ms, targets, writing, format_left, np.zeros(len(targets), dtype=np.int64)
+        )
 
 
 def _format_groups(fixed_us: Floats, maximum: int) -> list[Flags]:

@@ -15,10 +15,10 @@ from shoestring.data.run_records import Run
 from shoestring.spending.approvals import (
     Approval,
     ApprovalRequest,
+    insufficiency_reason,
     read_approval_request,
     read_approvals,
     valid_approval,
-    why_insufficient,
     write_approval,
 )
 from shoestring.spending.ledger.account import AccountState
@@ -74,7 +74,7 @@ def approval_for(
         requested_at=now,
     )
     world.store.put(store_layout.approval_request(run_id), record_bytes(request))
-    raise ApprovalNeeded(run_id, budget_usd, ceiling_usd, why_insufficient(given, budget_usd, now))
+    raise ApprovalNeeded(run_id, budget_usd, ceiling_usd, insufficiency_reason(given, budget_usd, now))
 
 
 def set_parent_caps(world: World, ledger: Ledger, month: str, campaign: str) -> str | None:

@@ -39,7 +39,7 @@ from shoestring.spending.ledger.entry import (
     read_object,
     read_objects,
 )
-from shoestring.spending.ledger.group_commit import GroupCommit, PendingEntry, chain_next
+from shoestring.spending.ledger.group_commit import GroupCommit, PendingEntry, next_entry
 
 VISIBILITY_TIMEOUT_S, POLL_INTERVAL_S = 60.0, 0.05
 """How long to look for the entry that took a number. NFS may report a new file as missing for up to 30 s."""
@@ -178,9 +178,9 @@ class ChainWriter:
     ) -> StoredObject | None:
         """Return the object to put under the next number, or None if another writer took that number."""
         if self._is_contended(account):
-            own = PendingEntry(draft=draft, min_left_microusd=min_left_microusd)
-            return self._group.prepare(account, own, partial(self._apply_next, account))
-        return StoredObject((chain_next(account, draft, self._clock),), contended=has_lost)
+            pending = PendingEntry(draft=draft, min_left_microusd=min_left_microusd)
+            return self._group.prepare(account, pending, partial(self._apply_next, account))
+        return StoredObject((next_entry(account, draft, self._clock),), contended=has_lost)
 
     def _is_contended(self, account: Account) -> bool:
         """Return whether the writer of the newest object met other writers."""

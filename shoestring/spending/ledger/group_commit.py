@@ -138,7 +138,7 @@ class GroupCommit:
                 continue
             with suppress(BudgetExceeded, LedgerConflict):
                 trial.check(pending.draft, pending.min_left_microusd)
-                entries.append(hashed := chain_next(trial, pending.draft, self._clock))
+                entries.append(hashed := next_entry(trial, pending.draft, self._clock))
                 trial.apply(hashed)
         # After a batch, one lone proposal is no sign yet that all other writers are done.
         return StoredObject(
@@ -146,7 +146,7 @@ class GroupCommit:
         )
 
 
-def chain_next(account: Account, draft: Entry, clock: Clock) -> HashedEntry:
+def next_entry(account: Account, draft: Entry, clock: Clock) -> HashedEntry:
     """Return the draft as the account's next entry, with its hash."""
     return hash_entry(
         draft.model_copy(update={"number": account.number + 1, "prev": account.head, "at": clock.now()})

@@ -150,9 +150,9 @@ class DagPlanner:
         whole = self._merge(groups)
         self.reads_first, self.by_state = bool(whole.reads), whole.by_state
 
-    def plans_after(self, leaves: int) -> Labels | None:
+    def plans_after(self, format_left: int) -> Labels | None:
         """Return the plans of all later stages, where the first one leaves this format; None: none."""
-        return self.by_state.get((leaves,) if self.reads_first else ())
+        return self.by_state.get((format_left,) if self.reads_first else ())
 
     def _merge(self, groups: list[StageGroup]) -> StageGroup:
         whole = EMPTY_GROUP
@@ -184,9 +184,9 @@ class DagPlanner:
         after = [np.maximum(_time_after(one, a, stage), _time_after(other, b, stage)) for stage in waits]
         parallel = np.maximum(a[PARALLEL], b[PARALLEL])
         sums = np.stack([a[COST] + b[COST], a[P95] + b[P95], parallel, *after])
-        kept = undominated_labels(sums, timed=self.timed)
-        trail = self.back_pointers.add(-1, first.trail[left[kept]], 0, 0, second.trail[right[kept]])
-        return self._thin_out(Labels(sums[:, kept], trail), self.max_labels)
+        remaining = undominated_labels(sums, timed=self.timed)
+        trail = self.back_pointers.add(-1, first.trail[left[remaining]], 0, 0, second.trail[right[remaining]])
+        return self._thin_out(Labels(sums[:, remaining], trail), self.max_labels)
 
     def _put_before(self, stage: int, options: OptionsOfStage, later: StageGroup) -> StageGroup:
         """Return a group with a stage's offers put before the group of those that read it or wait for it."""
@@ -197,17 +197,19 @@ class DagPlanner:
         found: dict[State, list[tuple[Ints, Ints]]] = {}
         for number, formats_read in self.combinations[stage].items():
             read = dict(zip(sources, formats_read, strict=True))
-            for own in options.plans(number):
-                if not len(own):
+            for stage_plans in options.plans(number):
+                if not len(stage_plans):
                     continue
-                formats = read | {stage: int(own.writes[0])}
+                formats = read | {stage: int(stage_plans.writes[0])}
                 for state, labels in later.by_state.items():
                     needed = dict(zip(later.reads, state, strict=True))
                     if all(formats.get(each, index) == index for each, index in needed.items()):
                         both = formats | needed
-                        sums, first, after = self._with_offers(stage, own, later, labels, waits)
+                        sums, first, after = self._with_offers(stage, stage_plans, later, labels, waits)
                         code = np.full(len(first), number)
-                        trail = np.stack([own.target[first], code, own.writes[first], labels.trail[after]])
+                        trail = np.stack(
+                            [stage_plans.target[first], code, stage_plans.writes[first], labels.trail[after]]
+                        )
                         found.setdefault(tuple(both[each] for each in reads), []).append((sums, trail))
         planned = (*later.planned, stage)
         best = {state: self._best(labels, planned) for state, labels in found.items()}
@@ -215,12 +217,12 @@ class DagPlanner:
         return StageGroup(reads, waits, by_state, planned)
 
     def _with_offers(
-        self, stage: int, own: PartialPlans, later: StageGroup, labels: Labels, waits: tuple[int, ...]
+        self, stage: int, stage_plans: PartialPlans, later: StageGroup, labels: Labels, waits: tuple[int, ...]
     ) -> tuple[Ints, Ints, Ints]:
         """Return the sums of each offer put before each label, and the indices of both, pruned."""
-        first, then = _all_pairs(len(own), labels.sums.shape[1])
+        first, then = _all_pairs(len(stage_plans), labels.sums.shape[1])
         after = labels.sums[:, then]
-        ms = own.ms[first] + _time_after(later, after, stage)
+        ms = stage_plans.ms[first] + _time_after(later, after, stage)
         before, ready_ms = self.dag.before[stage], self.dag.ready_ms[stage]
         starts_alone = not before or ready_ms > 0
         parallel = np.maximum(after[PARALLEL], ms + ready_ms) if starts_alone else after[PARALLEL]
@@ -230,20 +232,22 @@ class DagPlanner:
             else _time_after(later, after, each)
             for each in waits
         ]
-        sums = np.stack([own.cost[first] + after[COST], own.p95[first] + after[P95], parallel, *times])
+        sums = np.stack(
+            [stage_plans.cost[first] + after[COST], stage_plans.p95[first] + after[P95], parallel, *times]
+        )
         # Where there are many, labels that their own set dominates are dropped before the other sets are
         # made.
-        kept = undominated_labels(sums, timed=self.timed)
-        return sums[:, kept], first[kept], then[kept]
+        remaining = undominated_labels(sums, timed=self.timed)
+        return sums[:, remaining], first[remaining], then[remaining]
 
     def _best(self, found: list[tuple[Ints, Ints]], planned: tuple[int, ...]) -> Labels:
         sums, trail = (np.concatenate(each, axis=1) for each in zip(*found, strict=True))
         if self.ceiling:
             below = self.ceiling.below(sums, planned)
             sums, trail = sums[:, below], trail[:, below]
-        kept = undominated_labels(sums, timed=self.timed)
-        numbers = self.back_pointers.add(planned[-1], *trail[:, kept])
-        return self._thin_out(Labels(sums[:, kept], numbers), self.max_labels)
+        remaining = undominated_labels(sums, timed=self.timed)
+        numbers = self.back_pointers.add(planned[-1], *trail[:, remaining])
+        return self._thin_out(Labels(sums[:, remaining], numbers), self.max_labels)
 
     def _thin_out(self, labels: Labels, maximum: int) -> Labels:
         if labels.sums.shape[1] <= maximum:

@@ -52,12 +52,12 @@ def _undominated_rows(rows: Ints) -> Ints:
     if rows.shape[1] > BLOCK_SIZE:
         columns = np.flatnonzero(~_dominated_by_good(rows))
     order = columns[np.lexsort(rows[::-1, columns])]
-    kept: Ints = np.zeros(0, dtype=np.int64)
+    remaining: Ints = np.zeros(0, dtype=np.int64)
     for begin in range(0, len(order), BLOCK_SIZE):
         block = order[begin : begin + BLOCK_SIZE]
-        block = block[~_no_worse(rows, kept, block).any(axis=0)]
-        kept = np.concatenate([kept, block[~np.triu(_no_worse(rows, block, block), 1).any(axis=0)]])
-    return kept
+        block = block[~_no_worse(rows, remaining, block).any(axis=0)]
+        remaining = np.concatenate([remaining, block[~np.triu(_no_worse(rows, block, block), 1).any(axis=0)]])
+    return remaining
 
 
 def _no_worse(rows: Ints, these: Ints, those: Ints) -> Flags:
@@ -97,7 +97,7 @@ def thin_out(labels: Labels, maximum: int, *, timed: bool, optimistic: bool) -> 
             break
     if optimistic:
         best = np.minimum.reduceat(sums[:, order], np.flatnonzero(first), axis=1)
-        kept = undominated_labels(best, timed=timed)
-        return Labels(best[:, kept], np.zeros(len(kept), dtype=np.int64))
+        remaining = undominated_labels(best, timed=timed)
+        return Labels(best[:, remaining], np.zeros(len(remaining), dtype=np.int64))
     chosen = np.union1d(order[first], np.argmin(sums, axis=1))
     return labels.at(chosen[undominated_labels(sums[:, chosen], timed=timed)])

@@ -73,31 +73,35 @@ class DagLookahead:
             optimistic=optimistic,
         )
         self.is_exact = self.planner.is_exact
-        found = {leaves: each for leaves in later.formats_left if (each := self.planner.plans_after(leaves))}
+        found = {
+            format_left: each
+            for format_left in later.formats_left
+            if (each := self.planner.plans_after(format_left))
+        }
         # Stages that do not wait for the first one take this long, whatever the first one takes.
         self.parallel_ms = min((int(each.sums[PARALLEL].min()) for each in found.values()), default=0)
-        plans = {leaves: self._in_time(each) for leaves, each in found.items()}
-        self.plans = {leaves: each for leaves, each in plans.items() if len(each)}
+        plans = {format_left: self._in_time(each) for format_left, each in found.items()}
+        self.plans = {format_left: each for format_left, each in plans.items() if len(each)}
 
     def search(self, current: NeedRange, *, saving: bool) -> None:
         """Do nothing: all plans were found already, whether they fit or not."""
 
-    def min_needs(self, leaves: int) -> tuple[int, int] | None:
+    def min_needs(self, format_left: int) -> tuple[int, int] | None:
         """Return the minimum dollars and minimum time of the plans after a format; None: there is none."""
-        plans = self.plans.get(leaves)
+        plans = self.plans.get(format_left)
         return None if plans is None else (int(plans.p95.min()), int(plans.ms.min()))
 
-    def continuations(self, leaves: int) -> PartialPlans | None:
+    def continuations(self, format_left: int) -> PartialPlans | None:
         """Return the plans after a format, by expected cost; None: there is none."""
-        return self.plans.get(leaves)
+        return self.plans.get(format_left)
 
-    def trade_offs(self, leaves: int) -> PartialPlans | None:
+    def trade_offs(self, format_left: int) -> PartialPlans | None:
         """Return the same plans: among them are all that are Pareto-optimal in dollars and time."""
-        return self.plans.get(leaves)
+        return self.plans.get(format_left)
 
-    def path(self, leaves: int, index: int) -> list[PlanStep]:
+    def path(self, format_left: int, index: int) -> list[PlanStep]:
         """Return the offers of all later stages in one of the continuations."""
-        steps = self.planner.back_pointers.steps(int(self.plans[leaves].next_index[index]))
+        steps = self.planner.back_pointers.steps(int(self.plans[format_left].next_index[index]))
         return [steps[stage] for stage in sorted(steps)]
 
     def _in_time(self, labels: Labels) -> PartialPlans:
@@ -107,8 +111,8 @@ class DagLookahead:
         none = np.zeros_like(ms)
         plans = PartialPlans(sums[COST], sums[P95], ms, none, none, none, labels.trail)
         plans = plans.at(np.flatnonzero(sums[PARALLEL] <= self.limits.left_ms))
-        kept = undominated_labels(np.stack([plans.cost, plans.p95, plans.ms]), timed=self.limits.timed)
-        return plans.at(kept)
+        remaining = undominated_labels(np.stack([plans.cost, plans.p95, plans.ms]), timed=self.limits.timed)
+        return plans.at(remaining)
 
 
 def formats_left(candidates: Candidates, stage: int) -> tuple[int, ...]:

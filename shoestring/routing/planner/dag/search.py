@@ -51,7 +51,7 @@ def _improve(later: LaterStages, plans: CandidatePlans, rounds: tuple[int, ...])
         better = plans.best.take_better(CandidatePlans(current, lookahead).best)
         plans.chosen = row = plans.best.first()
         if row is not None and better[row]:
-            path = lookahead.path(int(current.leaves[row]), int(plans.best.way[row]))
+            path = lookahead.path(int(current.format_left[row]), int(plans.best.way[row]))
         if lookahead.is_exact:
             plans.optimality_gap_ppm = 0
             break
