@@ -178,7 +178,7 @@ def test_one_ledger_holds_both_attempts_within_the_cap_and_verifies(migrated_run
 
 @pytest.mark.slow
 def test_the_reason_for_the_migration_and_the_comparison_are_reported(migrated_run: Engine) -> None:
-    last_check = read_record(migrated_run.store, "runs/r/looks/train-1.json", MigrationCheck)
+    last_check = read_record(migrated_run.store, store_layout.migration_check("r", "train-1"), MigrationCheck)
     assert last_check.decision.migrates and last_check.target is not None and last_check.target.pool == "two"
     result = shoestring("explain", migrated_run.folder / "out" / "decisions" / "train-1.json").out
     assert (
