@@ -16,7 +16,13 @@ from shoestring.routing.offers.offer_costs import OfferBlock
 from shoestring.runtime.records.overhead import overhead_usd_per_hour
 from shoestring.runtime.route_step.retry import FINAL_CAUSES
 from shoestring.simulation.event_loop import Process, ProcessDied, Result
-from shoestring.simulation.processes import ROUTER_S, admit_pipeline, reap_once, route_stage, run_exit_step
+from shoestring.simulation.processes import (
+    ROUTE_STEP_S,
+    admit_pipeline,
+    reap_once,
+    route_stage,
+    run_exit_step,
+)
 from shoestring.simulation.results import PipelineOutcome
 from shoestring.simulation.simulated_world import PipelineRun, Simulation, question
 from shoestring.simulation.stage_attempt import AttemptEnd, simulate_attempt
@@ -154,7 +160,7 @@ def oracle(
     min_micro, min_ms = (sum(int(each[column].min()) for each in costs) for column in (0, 1))
     overhead_pods = len(request.kind.needs) + 1
     min_usd = from_microusd(min_micro) + cost_usd(
-        overhead_usd_per_hour(simulation.world()), overhead_pods * sum(ROUTER_S) / 2
+        overhead_usd_per_hour(simulation.world()), overhead_pods * sum(ROUTE_STEP_S) / 2
     )
     return min_usd, min_usd <= budget_usd and (deadline_s is None or min_ms <= deadline_s * 1000)
 

@@ -32,13 +32,13 @@ from shoestring.spending.ledger.parent_accounts import campaign_account
 from shoestring.spending.lost_pods import settle_lost_pods
 from shoestring.spending.meter import cost_between_usd, cost_usd
 
-ROUTER_S = (0.5, 1.5)
+ROUTE_STEP_S = (0.5, 1.5)
 """Shortest and longest duration in seconds of the pod of a route step or an exit step."""
 
 
 def overhead_pod(simulation: Simulation, pipeline: PipelineRun) -> Process[None]:
     """Run and bill an overhead pod: one of a route step or an exit step."""
-    seconds = simulation.rng.uniform(*ROUTER_S)
+    seconds = simulation.rng.uniform(*ROUTE_STEP_S)
     if pipeline.starts:
         spent_usd = cost_usd(pipeline.run.start.overhead_usd_per_hour, seconds)
         pipeline.overhead_usd += spent_usd
