@@ -137,7 +137,7 @@ def trial(folder: Path, recipe: Path, target: str, delay_s: float) -> KillTrial:
     wait_for(run, begun)
     if not (begun := list(store.glob("runs/*/starts/1.json"))):
         # Killed before the run was admitted: there is nothing to resume or to settle.
-    return KillTrial(False, False, True, None, False, False, False, "")
+        return KillTrial(False, False, True, None, False, False, False, "")
     run_id = begun[0].parent.parent.name
     resumed = shoestring("run", "--resume", run_id, "--world", str(world), "--out", str(out), "--json")
     states = json.loads(shoestring("ledger", "show", "--world", str(world), "--json").stdout)
