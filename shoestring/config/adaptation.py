@@ -1,4 +1,4 @@
-"""How far a running training may adapt without a person, as data."""
+"""The limits within which a running training may change itself without a person."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ DAYS: tuple[Day, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
 
 class MigrationPolicy(Record):
-    """When a running elastic stage stops at a checkpoint and migrates to another offer.
+    """The conditions under which a running elastic stage stops at a checkpoint and migrates to another offer.
 
     The engine must retry the stage.
     """
@@ -65,7 +65,7 @@ class PriceWindow(Record):
 
 
 class StartPolicy(Record):
-    """When a run starts: now or later. The prices that it pays are those of the price book at its start."""
+    """The rules for when a run starts, now or later. It pays the prices of the price book at its start."""
 
     max_delay_s: float = Field(
         0.0, ge=0, le=7 * 86400, description="maximum delay of a start in seconds; 0: no delay"

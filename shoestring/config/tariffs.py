@@ -147,7 +147,7 @@ class Tariffs(Record):
 
     @property
     def is_tiered(self) -> bool:
-        """Whether the price depends on the volume already transferred in the month."""
+        """True if the price depends on the volume already transferred in the month."""
         return any(not isinstance(price, Decimal) for price in self.egress_usd_per_gb.values())
 
     @property

@@ -136,9 +136,9 @@ class Receipt(StoredRecord):
     ledger_head: str
 
     @property
-    def teaches(self) -> bool:
-        """Whether its time can be compared with the prediction: it finished, or it migrated and its samples
-        are known.
+    def is_learnable(self) -> bool:
+        """True if the performance model can learn from it: it finished, or it migrated and its samples are
+        known.
         """
         return (
             (self.status == "done" or self.cause == "migrated")

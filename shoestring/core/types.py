@@ -119,7 +119,7 @@ class Toleration(Record):
 
 
 class MarketTerms(Record):
-    """What a pool requires of a pod on one market, and how often it preempts pods there."""
+    """The placement that a pool requires of a pod on one market, and its preemption rate there."""
 
     node_selector: dict[str, str] = Field({})
     tolerations: tuple[Toleration, ...] = ()

@@ -31,7 +31,7 @@ METRICS: dict[Task, tuple[Metric, ...]] = {
 
 
 class Source(Record):
-    """Where a table is read from: the user's file or folder, or a file in an installed package."""
+    """The source of a table: the user's file or folder, or a file in an installed package."""
 
     path: Path | None = Field(
         None, description="a CSV or Parquet file, or a folder of them; relative to the recipe's folder"

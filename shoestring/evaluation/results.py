@@ -21,7 +21,7 @@ class Score(Record):
 
 
 class BaselineFit(Record):
-    """How long a baseline was fitted, and what stopped it."""
+    """The record of fitting a baseline: its time limit, duration, iterations and stop reason."""
 
     limit_s: float = Field(description="time limit of the fit, in seconds")
     limit_reason: str = Field(description="what set the time limit")

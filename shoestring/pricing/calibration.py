@@ -1,5 +1,5 @@
-"""How much to reserve so that 19 of 20 runs need no more: a conformal quantile of the errors of earlier
-predictions.
+"""Calibrate the P95, the amount that 19 of 20 runs do not exceed: a conformal quantile of the errors of
+earlier predictions.
 
 Each earlier run was off by z standard deviations from the prediction made from all runs before it. If runs
 are exchangeable, the z of the next run is at most the ceil(0.95 (n + 1))-th smallest of n in 95% of cases,

@@ -114,7 +114,7 @@ def learn(
 
     The order of the receipts does not matter. A stage without useful receipts has none.
     """
-    useful = [each for each in receipts if each.teaches]
+    useful = [each for each in receipts if each.is_learnable]
     useful.sort(key=lambda each: (each.finished_at, each.run_id, each.attempt))
     found: list[LearnedSpeed] = []
     for need in needs:

@@ -57,7 +57,7 @@ class Dag:
 
     @property
     def is_chain(self) -> bool:
-        """Whether each stage waits for the one before it, and reads at most one data set."""
+        """True if each stage waits for the one before it, and reads at most one data set."""
         follows = all(stage - 1 in before for stage, before in enumerate(self.before) if stage)
         return follows and all(len(each) <= 1 for each in self.sources) and not any(self.ready_ms)
 

@@ -52,7 +52,7 @@ class Choice(Record):
 
     @property
     def fees_usd(self) -> Decimal:
-        """What a finished attempt pays in addition to its pod's time."""
+        """The charges of a finished attempt for transfer and storage, apart from its pod's time."""
         return self.transfer_in_usd + self.transfer_out_usd + self.storage_usd
 
     def incurred_usd(self, *, done: bool) -> Decimal:

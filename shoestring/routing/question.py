@@ -156,7 +156,7 @@ class Question(Record):
 
     @property
     def left_usd(self) -> Decimal:
-        """What is left of the run's budget, before anything is reserved for later stages."""
+        """The rest of the run's budget, before anything is reserved for later stages."""
         return self.budget_usd - self.spent_usd - self.held_usd
 
     def pool(self, name: str) -> Pool:

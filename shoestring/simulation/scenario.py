@@ -73,7 +73,7 @@ class DurationModel(Record):
 
 
 class MarketModel(Record):
-    """How spot prices change, and how often spot machines are preempted."""
+    """The model of a spot market: how prices change, and how often machines are preempted."""
 
     log_sd_per_day: float = Field(
         0.0,

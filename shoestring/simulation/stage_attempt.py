@@ -33,7 +33,7 @@ STEP_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class AttemptEnd:
-    """How an attempt ended. `cause` is the reason if it is not done; otherwise empty."""
+    """The end of an attempt. `cause` is the reason if it is not done; otherwise empty."""
 
     done: bool
     cause: Cause = ""

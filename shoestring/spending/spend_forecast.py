@@ -39,7 +39,7 @@ BATCH_GAIN = 0.05
 
 @dataclass(frozen=True, slots=True)
 class TrainingPosition:
-    """How far a training is.
+    """The progress of a training, with the numbers that a forecast needs.
 
     `spent_s` is the seconds that the spent money buys at the current price. `left_s` is the time until money
     or deadline end, without the exit. Every `validation_every_rows` rows a validation takes `validation_s`

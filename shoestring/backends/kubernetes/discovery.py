@@ -84,7 +84,7 @@ def node_provider(labels: Mapping[str, str]) -> str:
 
 
 def is_control_plane(node: NodeInfo) -> bool:
-    """Is this a node of the control plane that keeps pods off by a taint?"""
+    """Return whether a taint marks this node as part of the control plane."""
     return any(taint.key in CONTROL_PLANE_LABELS for taint in hard_taints(node.taints))
 
 

@@ -1,4 +1,4 @@
-"""Where a store is on S3, and the keys with which it is opened."""
+"""The location of a store on S3, and the credentials that open it."""
 
 from __future__ import annotations
 

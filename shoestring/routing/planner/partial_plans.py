@@ -44,7 +44,10 @@ GRID_STEPS = {1: 1024, 2: 128}
 
 @dataclass(frozen=True, slots=True)
 class RunLimits:
-    """What the rest of the run may use. `caps`: the stage budgets that the user declared, by stage."""
+    """The money and time left for the rest of the run.
+
+    `caps`: the stage budgets that the user declared, by stage.
+    """
 
     left_micro: int
     left_ms: int
@@ -66,7 +69,7 @@ class RunLimits:
 
     @property
     def timed(self) -> bool:
-        """Whether there is a deadline."""
+        """True if the run has a deadline."""
         return self.left_ms < UNBOUNDED
 
     @property

@@ -92,8 +92,11 @@ class TargetKinds:
 
     @cached_property
     def _columns(self) -> tuple[Ints, Ints, Ints, Ints]:
-        """By target: its kind; a number that rises by kind, then price; a number that falls by kind, then
-        rises with the preemption rate. Then the order of the second column."""
+        """Three numbers by target, and the order of the second.
+
+        They are: its kind; a number that rises by kind, then price; a number that falls by kind, then rises
+        with the preemption rate.
+        """
         candidates = self.candidates
         width, kind = len(candidates.formats) + 1, candidates.machine
         fees = [

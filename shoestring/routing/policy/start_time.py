@@ -21,7 +21,10 @@ MIN_WAIT_S = 1.0
 
 
 class StartTime(Record):
-    """When a run may start: `not_before` is None if it starts now. The sentence contains the numbers."""
+    """The time at which a run may start.
+
+    `not_before` is None if it starts now. The sentence contains the numbers.
+    """
 
     not_before: AwareDatetime | None
     sentence: str

@@ -59,7 +59,7 @@ def write_receipt(store: Store, receipt: Receipt) -> None:
 
 def add_to_history(store: Store, receipt: Receipt) -> None:
     """Write the copy of a receipt that the model can learn from. Raises StoreError."""
-    if receipt.teaches:
+    if receipt.is_learnable:
         store.put(history_key(receipt), record_bytes(receipt))
 
 

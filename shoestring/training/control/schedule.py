@@ -38,7 +38,7 @@ class LearningRateSchedule:
 
     The decay follows the remaining share of the budget (money or deadline, whichever ends first) and the
     samples left until `end_samples`. The learning rate is 0 when the first of them runs out, so that
-    every stop is annealed. When `AdaptationLimits.length` forbids to change the planned length, the
+    every stop is annealed. When `AdaptationLimits.length` forbids changing the planned length, the
     schedule follows the planned samples only, and training is cut off if the money ends earlier.
     """
 

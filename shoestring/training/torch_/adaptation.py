@@ -11,8 +11,7 @@ from shoestring.training.torch_.session import TrainingSession
 
 
 def adapt(session: TrainingSession) -> None:
-    """At the end of a window, compare the forecast with the budget, and apply the change that follows, if
-    any."""
+    """Compare the forecast with the budget at the end of a window, and apply the resulting change, if any."""
     if not session.controller.window_is_full:
         return
     spent_usd = session.task.meter.spent_usd(session.now_s())
@@ -57,7 +56,7 @@ def apply_change(session: TrainingSession, change: PlanChange) -> bool:
 
 
 def _fix_length(session: TrainingSession) -> None:
-    """Where the policy forbids to change the length, make the schedule follow the first plan."""
+    """Make the schedule follow the first plan if the policy forbids changing the length."""
     schedule, planned = session.state.schedule, session.controller.tracker.planned_samples
     if not session.task.adaptation_limits.length and schedule.follows_budget and planned:
         session.state.schedule = replace(

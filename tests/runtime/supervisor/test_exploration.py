@@ -147,7 +147,7 @@ def test_a_migrated_attempt_teaches_its_speed_and_the_next_one_only_its_own(
     at_one = start_training(world, flights_slice)
     train_for(at_one, 60, times=2)
     migrated = stop_to_migrate(at_one)
-    assert migrated.teaches and migrated.seconds / migrated.prior_s == pytest.approx(2, rel=0.25)
+    assert migrated.is_learnable and migrated.seconds / migrated.prior_s == pytest.approx(2, rel=0.25)
     assert [
         read_record(world.store, key, Receipt) for key in world.store.list(store_layout.LEARNED_RECEIPTS)
     ] == [migrated]
@@ -170,7 +170,7 @@ def test_a_stage_that_was_stopped_for_another_reason_teaches_nothing(
     began = start_training(world, flights_slice)
     train_for(began, 20)
     settle_and_record(began.attempt, ChildResult(status="stopped", cause="stop-requested", reason="SIGTERM"))
-    assert not read_record(world.store, store_layout.receipt("r", began.attempt.id), Receipt).teaches
+    assert not read_record(world.store, store_layout.receipt("r", began.attempt.id), Receipt).is_learnable
     assert not list(world.store.list(store_layout.LEARNED_RECEIPTS))
 
 

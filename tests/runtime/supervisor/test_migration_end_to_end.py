@@ -140,7 +140,7 @@ def test_each_attempt_teaches_with_its_own_samples(migrated_run: Engine) -> None
         for hold in ("train-1", "train-2")
     )
     before = last_heartbeat(migrated_run.store, "r", "train-1")
-    assert first.teaches and second.teaches
+    assert first.is_learnable and second.is_learnable
     assert before is not None and one is not None and two is not None and second.outcome is not None
     assert first.prior_s == one.prior_s_of(before.samples)
     # The second attempt resumed from the checkpoint, which is no older than the last that the first reported.

@@ -82,8 +82,8 @@ EMPTY_GROUP = StageGroup((), (), {(): Labels(np.zeros((3, 1), dtype=np.int64), n
 
 
 class BackPointers:
-    """How each label was made, one a column: stage, target, format read, format written, and the label after
-    it.
+    """The step that made each label, one a column: stage, target, format read, format written, and the label
+    after it.
 
     Where the stage is -1, two groups were merged, and the target and the last row are the two labels.
     """
