@@ -19,6 +19,7 @@ from shoestring.core.receipt import Lever, SpendForecast
 
 WINDOW_STEPS = 16
 RECENT_WINDOWS = 5
+"""Windows that are remembered. Their median pace predicts the next ones."""
 WINDOWS_BEFORE_PLAN, WINDOWS_BETWEEN_CHANGES, DRIFT_WINDOWS = 3, 6, 2
 """Windows before the first plan; windows between two changes; consecutive windows outside the band that make
 a drift.

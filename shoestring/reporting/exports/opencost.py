@@ -17,6 +17,7 @@ from decimal import Decimal
 from typing import Any, Literal
 
 from shoestring.core.errors import UsageError
+from shoestring.core.money import MICRO
 from shoestring.routing.placement import KUBEFLOW_RUN_LABEL, RUN_LABEL, STAGE_LABEL, is_stage
 
 OVERHEAD = "overhead"
@@ -26,7 +27,6 @@ OTHER_COST_FIELDS = (
     *("loadBalancerCost", "loadBalancerCostAdjustment", "externalCost"),
 )
 IDLE_COST_FIELDS = ("cpuCostIdle", "gpuCostIdle", "ramCostIdle")
-MICRO = Decimal("0.000001")
 
 AllocationKind = Literal["pod", "idle", "shared", "unmounted"]
 KIND_MARKS: dict[str, AllocationKind] = {
