@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from test_drift_end_to_end import begun
+from test_drift_end_to_end import start_training
 
 from shoestring.core.receipt import Receipt
 from shoestring.data.run_records import read_record
@@ -26,7 +26,7 @@ def train_to_end(folder: Path, guardrails: str) -> tuple[Attempt, ChildResult, R
         f"name: one\nstore: {folder / 'store'}\npools: [{pool}]\nprices: [{row}]\n"
         f"policy: {{guardrails: {guardrails}}}\n"
     )
-    attempt = begun(folder, world_file)
+    attempt = start_training(folder, world_file)
     ending = supervise(attempt, str(world_file))
     settle_and_record(attempt, ending)
     return attempt, ending, read_record(attempt.world.store, "runs/r/receipts/train-1.json", Receipt)
