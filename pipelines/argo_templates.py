@@ -83,7 +83,7 @@ def container_defaults() -> Yaml:
 
 
 def executor_patch() -> str:
-    """Return a patch that restricts Argo's own containers like ours; their defaults do not pass a
+    """Return a patch that restricts Argo's own containers as well; their defaults are refused by a
     `restricted` namespace.
     """
     containers = {

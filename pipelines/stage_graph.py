@@ -22,7 +22,7 @@ class RoutedStage:
     """A routed stage of a pipeline.
 
     `upstream`, `side_input` and the values of `inputs` are names of the stages that produce what this stage
-    reads; empty: none. `needs` and `origin` are JSON. `origin` tells an author's own stage where its code is;
+    reads; empty: none. `needs` and `origin` are JSON. `origin` names the code of an author's own stage;
     empty for Shoestring's stages.
     """
 

@@ -1,1 +1,3 @@
-"""The only importer of kubernetes, minio and pynvml: the seams on a cluster, and the GPUs of this machine."""
+"""The only importer of kubernetes, minio and pynvml: the interfaces on a cluster, and the GPUs of this
+machine.
+"""

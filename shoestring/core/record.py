@@ -25,7 +25,7 @@ class Record(BaseModel):
 
 
 class StoredRecord(Record):
-    """A record that is stored or compiled, and says in which version it was written."""
+    """A record that is stored or compiled, with the version in which it was written."""
 
     schema_version: Literal[3] = SCHEMA_VERSION
 

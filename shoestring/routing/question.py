@@ -220,7 +220,7 @@ class Question(Record):
 
 
 def stage_memory_gb(need: Need, rows: int) -> float:
-    """Return the memory that a stage takes for so many rows."""
+    """Return the memory in GB that a stage needs for a number of rows."""
     return need.memory_fixed_gb + need.memory_bytes_per_row * rows / BYTES_PER_GB
 
 

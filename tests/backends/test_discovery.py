@@ -97,7 +97,7 @@ def test_unused_nodes_are_reported_with_the_fix() -> None:
         "them used",
         "cpu is the name of two node pools; {'cloud.google.com/gke-nodepool': 'cpu'} is not used: "
         "declare it in pools.yaml under another name",
-        "mixed has on-demand and spot nodes: declare two pools in pools.yaml, which a label tells apart",
+        "mixed has on-demand and spot nodes: declare two pools in pools.yaml, which differ by a label",
         "cpu has no nodes, and pools.yaml does not describe its machine: it is not used",
         "small is not used: its daemonsets leave 0.9 cores on a node",
     )

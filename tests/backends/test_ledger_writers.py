@@ -24,8 +24,6 @@ from shoestring.core.interfaces import Store
 from shoestring.core.record import record_bytes
 from shoestring.spending.audit.export import LedgerFolderStore, export_accounts
 from shoestring.spending.audit.verify import verify
-from shoestring.spending.ledger.account_checkpoint import MIN_INTERVAL, load_checkpoint
-from shoestring.spending.ledger.chain import AccountChain
 from shoestring.spending.ledger.chain_writer import ChainWriter
 from shoestring.spending.ledger.entry import NO_ENTRY, Entry, StoredObject, read_entry, read_object
 from shoestring.spending.ledger.group_commit import PendingEntry, next_entry
@@ -282,26 +280,3 @@ def test_a_group_of_entries_is_exported_and_counted_entry_by_entry(
     copied, whole = verify(LedgerFolderStore(tmp_path / "copy"), {}), verify(grouped_store, {})
     assert copied.accounts == whole.accounts
     assert len(list((tmp_path / "copy/run").glob("0*.json"))) == whole.accounts[1].entries == 12
-
-
-def test_a_new_writer_reads_a_long_account_from_its_checkpoint(tmp_path: Path) -> None:
-    store = FolderStore(tmp_path)
-    ledger, entries = contended_ledger(store), 2
-    while entries <= MIN_INTERVAL:
-        write_pending(
-            store,
-            entries + 1,
-            *(pending_entry("run", f"work-{entries}-{number}", 10) for number in range(40)),
-        )
-        ledger.reserve("run", f"mine-{entries}", "work", 1, CENT / 1000)
-        entries = ledger.state("run").entries
-    kept = load_checkpoint(store, "run")
-    assert kept and kept.number == entries > MIN_INTERVAL and kept.object_number == entries - 40
-    assert Ledger(store, WallClock()).state("run") == ledger.state("run")
-    # Of the entries before the checkpoint, the writer reads only the object that holds the checkpointed one.
-    for number in AccountChain(store, "run").object_numbers - {kept.object_number}:
-        (store.root / store_layout.ledger_entry("run", number)).unlink()
-    assert Ledger(store, WallClock()).state("run") == ledger.state("run")
-    (store.root / store_layout.ledger_checkpoint("run")).unlink()
-    with pytest.raises(LedgerCorrupt, match="is missing"):
-        Ledger(store, WallClock()).state("run")

@@ -63,7 +63,7 @@ All other taints belong to the pool.
 
 
 def node_market(labels: Mapping[str, str]) -> Market:
-    """Return the market that a node was bought on; on-demand, unless a label says otherwise."""
+    """Return the market that a node was bought on; on-demand, unless a label names another market."""
     declared = labels.get(MARKET_LABEL)
     if declared in list(Market):
         return Market(declared)
@@ -141,8 +141,8 @@ def _pool_or_error(labels: tuple[tuple[str, str], ...], nodes: Sequence[NodeInfo
     )
     if len(markets) > 1:
         return (
-            f"{name} has {' and '.join(markets)} nodes: declare two pools in pools.yaml, which a label tells "
-            "apart"
+            f"{name} has {' and '.join(markets)} nodes: declare two pools in pools.yaml, which differ by a "
+            "label"
         )
     taints = {
         taint.model_dump_json(): taint

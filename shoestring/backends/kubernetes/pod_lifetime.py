@@ -52,7 +52,7 @@ def _end_times(status: Mapping[str, Any], terminated: list[Any]) -> list[datetim
     conditions.
 
     An evicted pod may have no container status, but its conditions changed when it ended. The conditions of a
-    pod that the reaper timed out say nothing of its end.
+    pod that the reaper timed out give no reason for its end.
     """
     if ends := [state["finishedAt"] for state in terminated if state.get("finishedAt")]:
         return list(map(_parse_time, ends))

@@ -83,7 +83,7 @@ class Machine(Record):
 class NodePool(Record):
     """A group of like nodes on one market.
 
-    A group that is bought on two markets is two pools, which a label tells apart.
+    A group that is bought on two markets is two pools, which differ by a label.
     """
 
     name: str = Field(min_length=1, pattern="^[^/]*$")

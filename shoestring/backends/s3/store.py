@@ -44,9 +44,9 @@ class ConditionalWriteProof(StoredRecord):
 class S3Store:
     """A store whose objects are in a bucket. Fetched objects are files below `scratch`.
 
-    When a response is lost, two writers of equal bytes under one new key may both be told that they created
-    the object. A writer that must be the only one therefore puts something unique into its bytes, as ledger
-    entries and starts of runs do.
+    When a response is lost, two writers of equal bytes under one new key may both get the answer that they
+    created the object. A writer that must be the only one therefore puts something unique into its bytes, as
+    ledger entries and starts of runs do.
     """
 
     def __init__(self, client: S3Client, scratch: Path) -> None:

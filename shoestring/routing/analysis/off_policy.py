@@ -66,7 +66,7 @@ class CostEstimate(Record):
 class PolicyComparison(Record):
     """`more` is the candidate less the policy in force, doubly robust.
 
-    `unobservable`: choices of the candidate that nobody could have made.
+    `unobservable`: choices of the candidate that were never possible.
     """
 
     runs: int

@@ -115,7 +115,7 @@ def is_shared(stage: str) -> bool:
     return is_builtin(stage) and bool(stage_module(stage).SHARED)
 
 
-def cache_key(
+def stage_cache_key(
     store: Store,
     recipe: Recipe,
     seed: int,
@@ -158,7 +158,7 @@ def cached_chain(
     for need in needs:
         if not is_shared(need.stage):
             return
-        key, _ = cache_key(store, recipe, seed, run_id, need.stage, inputs)
+        key, _ = stage_cache_key(store, recipe, seed, run_id, need.stage, inputs)
         if (outcome := cache.find_outcome(store, key)) is None:
             return
         yield key, outcome
@@ -171,7 +171,7 @@ def result_key(store: Store, request: StageRequest) -> str:
     """
     if not request.metered:
         return ""
-    return cache_key(
+    return stage_cache_key(
         store,
         request.recipe,
         request.seed,

@@ -68,7 +68,7 @@ def waited_s(world: World, pod: StagePod) -> float:
     return (now - since).total_seconds()
 
 
-def max_wait_s(world: World, pod: StagePod, decision: Decision | None) -> float:
+def max_pending_s(world: World, pod: StagePod, decision: Decision | None) -> float:
     """Return how long a pod may wait.
 
     A pool may first have to create a node. A node that has accepted the pod and reports no problem may be
@@ -84,7 +84,7 @@ def end_late_pod(world: World, pending: PendingPods, pod: StagePod) -> list[str]
     was done.
     """
     name, found = pod.ref.name, run_and_decision(world, pod)
-    if waited_s(world, pod) < max_wait_s(world, pod, found[1] if found else None):
+    if waited_s(world, pod) < max_pending_s(world, pod, found[1] if found else None):
         return []
     if found is None:
         run_name = pod.run_id or "no run"

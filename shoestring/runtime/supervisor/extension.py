@@ -7,12 +7,11 @@ from functools import partial
 
 from shoestring.core.errors import BudgetExceeded, LedgerConflict, StoreError
 from shoestring.core.money import usd
+from shoestring.runtime.admission.admit import EXTENSION_SHARE
 from shoestring.runtime.supervisor.attempt import Attempt
 from shoestring.runtime.supervisor.background_io import ANSWER_TIMEOUT_S, ExtensionRequests
 from shoestring.spending.ledger.ledger import Ledger
 
-# How much a stage that exceeds its P95 asks for, as a share of the P95.
-EXTENSION_SHARE = Decimal("0.5")
 # A stage asks for an extension this long before its money ends, but with at most this share of its
 # reservation left. So a store that is slow or briefly unreachable stops no stage, and few stages ask that
 # would have ended in time.

@@ -12,7 +12,7 @@ from shoestring.core.types import StageOutcome
 from shoestring.data.run_records import Run, open_run, read_record
 from shoestring.data.storage import cache
 from shoestring.routing.decision import Decision
-from shoestring.runtime.admission.stage_request import StageInputs, cache_key
+from shoestring.runtime.admission.stage_request import StageInputs, stage_cache_key
 from shoestring.runtime.records.commitments import committed_usd
 from shoestring.runtime.records.egress_usage import record_egress
 from shoestring.runtime.records.overhead import overhead_timer
@@ -96,7 +96,7 @@ def cache_outcome(attempt: Attempt, outcome: StageOutcome) -> None:
     if origin is not None:
         origin = origin.model_copy(update={"code": cache.package_digest(origin.module)})
     inputs = StageInputs(question.digests["upstream"], question.digests["side_input"])
-    key, made_from = cache_key(
+    key, made_from = stage_cache_key(
         store, run.record.recipe, question.seed, run.run_id, question.stage, inputs, origin
     )
     cache.save_outcome(store, key, outcome, made_from)
