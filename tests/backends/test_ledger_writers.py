@@ -14,6 +14,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from pending_entries import contended_ledger, pending_entry, write_pending
 from store_locations import StoreLocation
 
 from shoestring.backends.folder_store import FolderStore
@@ -25,46 +26,11 @@ from shoestring.core.record import record_bytes
 from shoestring.spending.audit.export import LedgerFolderStore, export_accounts
 from shoestring.spending.audit.verify import verify
 from shoestring.spending.ledger.chain_writer import ChainWriter
-from shoestring.spending.ledger.entry import NO_ENTRY, Entry, StoredObject, read_entry, read_object
-from shoestring.spending.ledger.group_commit import PendingEntry, next_entry
+from shoestring.spending.ledger.entry import StoredObject, read_entry, read_object
 from shoestring.spending.ledger.ledger import Ledger
 
 CENT = Decimal("0.01")
 WRITERS, ASKS_EACH = 5, 6
-
-
-def pending_entry(account: str, hold: str, microusd: int = 10_000, keep: int = 0) -> PendingEntry:
-    about = {
-        "kind": "reserve",
-        "id": f"reserve/{hold}",
-        "reservation": hold,
-        "stage": "work",
-        "attempt": 1,
-        "amount_microusd": microusd,
-    }
-    draft = Entry.model_validate(
-        {"account": account, "number": 1, "prev": NO_ENTRY, "at": WallClock().now(), "writer": hold} | about
-    )
-    return PendingEntry(draft=draft, min_left_microusd=keep)
-
-
-def write_pending(store: Store, number: int, *entries: PendingEntry) -> None:
-    for entry in entries:
-        store.put(
-            f"{store_layout.pending_entries('run', number)}{entry.draft.reservation}.json",
-            record_bytes(entry),
-        )
-
-
-def contended_ledger(store: Store, cap_usd: Decimal = Decimal(1)) -> Ledger:
-    """A ledger with an account whose last entry, number 2, was contended."""
-    Ledger(store, WallClock()).open("run", cap_usd, parent=None)
-    account = ChainWriter(store, WallClock()).latest("run")
-    written = StoredObject(
-        (next_entry(account, pending_entry("run", "first", 0).draft, WallClock()),), contended=True
-    )
-    store.put(store_layout.ledger_entry("run", 2), written.data, if_absent=True)
-    return Ledger(store, WallClock(), "me")
 
 
 def test_one_writer_commits_the_pending_entries_of_all(location: StoreLocation) -> None:

@@ -6,6 +6,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from pending_entries import contended_ledger, pending_entry, write_pending
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.backends.local import WallClock
