@@ -6,14 +6,17 @@ plan; its sums are compared with the question's limits one by one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
 
 from shoestring.core.money import microusd
-from shoestring.core.types import Format, Need
+from shoestring.core.types import STANDARD_CLASS, Format, Need
 from shoestring.routing.candidates import MS_PER_HOUR, NONE, PPB, Candidates, Flags, Floats, Ints
+from shoestring.routing.decision import PlannedStage
 from shoestring.routing.offers.offer_table import full_offer_table
 from shoestring.routing.question import Question
 
@@ -72,8 +75,8 @@ class AllPlans:
     P95 time to its end if the first stage took no time; far below 0 where it waits for the first one only.
     """
 
-    def __init__(self, question: Question, made: Candidates) -> None:
-        self.question, self.made, self.table = question, made, full_offer_table(made)
+    def __init__(self, question: Question, candidates: Candidates) -> None:
+        self.question, self.candidates, self.table = question, candidates, full_offer_table(candidates)
         zero = np.zeros(1, dtype=np.int64)
         self.rows, self.later_cost, self.later_p95 = list[Ints](), zero, zero
         self.alone, self.after_first = dict[str, Ints](), dict[str, Ints]()
@@ -96,7 +99,12 @@ class AllPlans:
         return len(self.later_cost)
 
     def _stored(self, written: Format | None, storage_class: str) -> int:
-        return NONE if written is None else self.made.stored_formats.index((written, storage_class))
+        """Return the number of a stored format. A class without a price counts as the standard one."""
+        names = list(self.candidates.stored_formats)
+        if written is None:
+            return NONE
+        known = (written, storage_class) in names
+        return names.index((written, storage_class if known else STANDARD_CLASS))
 
     def _before(self, stage: int) -> tuple[str, ...]:
         """Return the names of the stages that a stage waits for."""
@@ -141,7 +149,7 @@ class AllPlans:
         self.after_first[name] = self._latest(self.after_first, names, len(ms)) + ms
         self.alone[name] = self._latest(self.alone, names, len(ms)) + ms
         ready_ms = max((self.ready_ms.get(each, 0) for each in names), default=0)
-        if ready_ms or not any(each in self.made.stages for each in names):
+        if ready_ms or not any(each in self.candidates.stages for each in names):
             self.alone[name] = np.maximum(self.alone[name], ready_ms + ms)
 
     def _latest(self, times: dict[str, Ints], names: tuple[str, ...], plans: int) -> Ints:
@@ -149,26 +157,47 @@ class AllPlans:
         return np.max(known, axis=0) if known else np.full(plans, NEVER)
 
     def _reading(self, stage: int, reads: tuple[str, ...]) -> Ints:
-        """Return, by plan, the number by which offers know the formats of the data sets that a stage reads."""
+        """Return, by plan, the number that offers know a stage's formats read by."""
         stored = [self.formats[name] for name in reads]
         if len(reads) == 1:
             return stored[0]
         if not reads:
             return np.full(len(self), NONE)
         number = {each: index for index, each in enumerate(product(*map(self._possible_formats, reads)))}
-        assert self.made.offers[stage].reads == tuple(number.values())
+        assert self.candidates.offers[stage].reads == tuple(number.values())
         codes = [number[each] for each in zip(*map(np.ndarray.tolist, stored), strict=True)]
         return np.array(codes, dtype=np.int64)
 
     def _possible_formats(self, name: str) -> tuple[int, ...]:
-        if name not in self.made.stages:
+        if name not in self.candidates.stages:
             return (self.existing[name],)
-        offers = self.made.offers[self.made.stages.index(name)]
+        offers = self.candidates.offers[self.candidates.stages.index(name)]
         return tuple(sorted({*offers.writes} | ({offers.cached.writes} if offers.cached else set())))
 
     def _delay(self, stage: int, ms: Ints) -> Ints:
         delayed: Ints = ms * self.question.delay_microusd_per_hour(self.question.needs[stage]) // MS_PER_HOUR
         return delayed
+
+    def at(self, index: int) -> AllPlans:
+        """Return one of the plans, as the only one."""
+        one, only = copy(self), np.array([index])
+        one.rows = [each[only] for each in self.rows]
+        one.later_cost, one.later_p95 = self.later_cost[only], self.later_p95[only]
+        one.alone = {name: each[only] for name, each in self.alone.items()}
+        one.after_first = {name: each[only] for name, each in self.after_first.items()}
+        return one
+
+    def index(self, row: int, later: Sequence[PlannedStage]) -> int:
+        """Return the number of the plan of these offers. Raises IndexError: it is none."""
+        table, found = self.table, self.rows[0] == row
+        for rows, each in zip(self.rows[1:], later, strict=True):
+            stored = NONE if each.format is None else self._stored(each.format, each.storage_class)
+            named = (table.pool == self.candidates.pools.index(each.pool)) & (table.writes == stored)
+            named &= table.market == self.candidates.markets.index(each.market)
+            named &= table.est_microusd == microusd(each.est_usd)
+            named &= table.min_p95_microusd == microusd(each.reserved_usd)
+            found &= named[rows]
+        return int(np.flatnonzero(found)[0])
 
     @property
     def later_ms(self) -> Ints:
@@ -218,12 +247,12 @@ class AllPlans:
 
     def _bonus(self, row: Ints, money: Ints, time_ms: Ints) -> Ints:
         """Return the exploration bonus; 0 where not all the work fits at P95, or nothing is explored."""
-        table, offers = self.table, self.made.offers[0]
+        table, offers = self.table, self.candidates.offers[0]
         share_ppb = offers.exploration_ppb_by_machine
         if self.question.needs[0].elastic and not self.question.exploration_sd:
             return np.zeros_like(row)
-        target = np.minimum(row // len(offers.writes), len(self.made.pool) - 1)
-        share = share_ppb[self.made.machine[target]] / PPB
+        target = np.minimum(row // len(offers.writes), len(self.candidates.pool) - 1)
+        share = share_ppb[self.candidates.machine[target]] / PPB
         sure = (table.p95_microusd[row] <= money) & (table.p95_ms[row] <= time_ms) & (table.cached[row] == 0)
         return np.where(sure, np.floor(table.est_microusd[row] * share), 0).astype(np.int64)
 
@@ -238,11 +267,17 @@ class AllPlans:
         Only plans whose stages that do not wait for the first one keep the deadline count. NO_LIMIT: none.
         """
         at = np.flatnonzero(self.parallel_ms <= left(question)[1])
-        minima = [np.full(self.made.first_offer(1), NO_LIMIT) for _ in range(2)]
+        minima = [np.full(self.candidates.first_offer(1), NO_LIMIT) for _ in range(2)]
         needed_ms = self.table.min_p95_ms[self.rows[0]] + self.later_ms
         for minimum, values in zip(minima, (self.p95, needed_ms), strict=True):
             np.minimum.at(minimum, self.rows[0][at], values[at])
         return minima[0], minima[1]
+
+
+def every_plan(question: Question, candidates: Candidates) -> list[list[int]]:
+    """Return every plan as its offers, one a stage, as rows of the table of all offers."""
+    plans: list[list[int]] = np.stack(AllPlans(question, candidates).rows, axis=1).tolist()
+    return plans
 
 
 def left(question: Question) -> tuple[int, int]:

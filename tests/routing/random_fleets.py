@@ -18,13 +18,16 @@ from shoestring.config.preferences import Preferences
 from shoestring.config.tariffs import Tariffs
 from shoestring.config.world import CommittedHours
 from shoestring.core.money import from_microusd
-from shoestring.core.types import FormatSpeed, Market, MarketTerms, Need, Pool, Quote
+from shoestring.core.types import Format, FormatSpeed, Market, MarketTerms, Need, Pool, Quote
 from shoestring.pricing.calibration import LearnedSpeed
 from shoestring.routing.dag import UpstreamStage
 from shoestring.routing.question import CachedOutcome, Question
 
 DAY = date(2026, 11, 1)
 AMPLE_USD = Decimal(1_000_000)
+LARGE_PACKED = PARQUET.model_copy(update={"format": Format.PACKED, "size_ratio": 0.8})
+"""As fast as Parquet, and twice as large."""
+
 SLOW_PARQUET = PARQUET.model_copy(update={"scan_ns_per_row": 30_000, "write_ns_per_row": 90_000})
 FAST_PACKED = PACKED.model_copy(update={"scan_ns_per_row": 3000, "write_ns_per_row": 10_000})
 
@@ -145,6 +148,7 @@ class FleetDice:
     def fleet(self, targets: int) -> tuple[tuple[Pool, ...], tuple[Quote, ...]]:
         """Return pools of a few kinds of machines, and the prices of about so many targets."""
         kinds = [self.kind(number) for number in range(int(self.rng.integers(1, 4)))]
+        regions = ("local",) if self.chance(0.25) else ("local", "local", "local", "far", "other")
         pools, quotes = list[Pool](), list[Quote]()
         while len(quotes) < targets:
             kind, usd_per_hour = self.pick(*kinds)
@@ -155,7 +159,7 @@ class FleetDice:
                 update={
                     "name": f"pool-{len(pools):02}",
                     "startup_s": kind.startup_s + self.pick(0, 0, 0, 9),
-                    "region": self.pick("local", "local", "local", "far", "other"),
+                    "region": self.pick(*regions),
                     "markets": {Market.ON_DEMAND: MarketTerms()} | ({Market.SPOT: spot} if with_spot else {}),
                     "capacity": FULL if self.chance(0.06) else None,
                 }
@@ -190,11 +194,17 @@ class FleetDice:
 
     def formats(self, stages: int) -> dict[str, Any]:
         """Return the formats and storage classes, and how many ways to store a data set they make."""
-        speeds: tuple[FormatSpeed, ...] = self.pick((PARQUET, PACKED), (SLOW_PARQUET, FAST_PACKED))
+        speeds: tuple[FormatSpeed, ...] = self.pick(
+            (PARQUET, PACKED), (SLOW_PARQUET, FAST_PACKED), (PARQUET, LARGE_PACKED)
+        )
         tariffs: dict[str, Any] = {
-            "egress_usd_per_gb": {"local->far": "0.02", "far->local": "0.09", "other->*": "0.02"},
+            "egress_usd_per_gb": {
+                "local->far": "0.02",
+                "far->local": "0.09",
+                "other->*": self.pick("0.02", "0.09"),
+            },
             "default_usd_per_gb": self.pick("0.02", "0.5"),
-            "storage_held_hours": float(self.rng.uniform(0, 8760)),
+            "storage_held_hours": self.pick(0.0, float(self.rng.uniform(0, 8760))),
         }
         if self.chance(0.2):
             tariffs["egress_usd_per_gb"]["far->local"] = [

@@ -5,11 +5,12 @@ from __future__ import annotations
 from math import floor
 from typing import Any
 
+from brute_force import every_plan
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from routing_cases import CPU_1, EVALUATE, TRAIN, laptop_question, questions, quote, tight_questions
-from test_planner import every_plan, fits, samples_and_price, total_est_micro
+from test_planner import fits, samples_and_price, total_est_micro
 
 from shoestring.core.money import microusd
 from shoestring.core.types import Need
@@ -164,7 +165,7 @@ def test_no_plan_is_better_by_samples_then_by_cost_less_the_bonus(
     candidates, columns = decision.candidates, full_offer_table(decision.candidates)
     found = [
         (samples, price - bonus_micro(question, candidates, columns, plan))
-        for plan in every_plan(question, columns)
+        for plan in every_plan(question, candidates)
         if fits(question, columns, plan)
         for samples, price in [samples_and_price(question, columns, plan)]
     ]
@@ -174,7 +175,7 @@ def test_no_plan_is_better_by_samples_then_by_cost_less_the_bonus(
     total = total_est_micro(decision)
     best_plans = [
         plan
-        for plan in every_plan(question, columns)
+        for plan in every_plan(question, candidates)
         if plan[0] == decision.choice.candidate and fits(question, columns, plan)
     ]
     best_plans = [

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from brute_force import every_plan
 from examples import examples
 from hypothesis import given
 from routing_cases import CPU_1, EVALUATE, laptop_question, questions, quote
-from test_planner import every_plan
 
 from shoestring.core.money import from_microusd
 from shoestring.pricing.calibration import LearnedSpeed
@@ -20,8 +20,8 @@ from shoestring.routing.question import Question
 @given(questions())
 def test_the_pareto_front_equals_brute_force(question: Question) -> None:
     question = question.model_copy(update={"stage_budgets": {}})
-    rows = full_offer_table(enumerate_offers(question))
-    needs = question.needs
+    candidates = enumerate_offers(question)
+    rows, needs = full_offer_table(candidates), question.needs
     # With all passes, whatever the stage.
     p95_ms, p95 = rows.p95_ms, rows.p95_microusd
     plans = [
@@ -30,14 +30,14 @@ def test_the_pareto_front_equals_brute_force(question: Question) -> None:
             sum(p95_ms[row] for row in plan),
             sum(p95[row] for row in plan),
         )
-        for plan in every_plan(question, rows)
+        for plan in every_plan(question, candidates)
     ]
     best = {
         (est, ms)
         for est, ms, _ in plans
         if not any(e <= est and m <= ms and (e, m) != (est, ms) for e, m, _ in plans)
     }
-    found = pareto_front(question, enumerate_offers(question))
+    found = pareto_front(question, candidates)
     assert [(each.est_usd, each.p95_s) for each in found] == [
         (from_microusd(est), ms / 1000) for est, ms in sorted(best)
     ]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from fractions import Fraction
 from math import ceil, floor
 
 import numpy as np
+from brute_force import every_plan
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,28 +18,6 @@ from shoestring.routing.decision import Decision
 from shoestring.routing.offers.offer_table import OfferTable, full_offer_table
 from shoestring.routing.planner.partial_plans import undominated
 from shoestring.routing.question import Question
-
-
-def every_plan(question: Question, candidates: OfferTable) -> Iterator[list[int]]:
-    """Yield every plan: usable candidates, one a stage, each reading the format written before it."""
-    caps = {number: question.stage_budgets.get(need.stage) for number, need in enumerate(question.needs)}
-
-    def usable(row: int) -> bool:
-        cap = caps[candidates.stage[row]]
-        return candidates.exclusion[row] < 0 and (
-            cap is None or candidates.min_p95_microusd[row] <= microusd(cap)
-        )
-
-    def extend(plan: list[int], stored_in: int) -> Iterator[list[int]]:
-        if len(plan) == len(question.needs):
-            yield plan
-            return
-        for row in range(len(candidates.stage)):
-            if candidates.stage[row] == len(plan) and candidates.reads[row] == stored_in and usable(row):
-                writes = question.needs[len(plan)].writes_bytes_per_row > 0
-                yield from extend([*plan, row], candidates.writes[row] if writes else stored_in)
-
-    yield from extend([], candidates.reads[0])
 
 
 def samples_and_price(question: Question, columns: OfferTable, plan: list[int]) -> tuple[int, int]:
@@ -89,7 +67,7 @@ def best_of_all_plans(question: Question) -> Decision:
     columns = full_offer_table(decision.candidates)
     found = [
         samples_and_price(question, columns, plan)
-        for plan in every_plan(question, columns)
+        for plan in every_plan(question, decision.candidates)
         if fits(question, columns, plan)
     ]
     assert (decision.choice is None) == (not found)
@@ -120,7 +98,7 @@ def test_the_smallest_budget_is_that_of_the_cheapest_plan(question: Question) ->
     columns = full_offer_table(decision.candidates)
     needed = [
         sum(columns.min_p95_microusd[row] for row in plan)
-        for plan in every_plan(rich, columns)
+        for plan in every_plan(rich, decision.candidates)
         if fits(rich, columns, plan)
     ]
     if decision.choice is None:
