@@ -131,7 +131,7 @@ def test_the_run_ends_within_its_budget_with_a_model_and_reports_its_changes(
     ]
     lengths = [change for change in receipt.changes if change.lever == "length"]
     assert lengths, "the plan was not changed, or nobody told"
-    assert "rows a second" in lengths[0].sentence
+    assert "rows/s" in lengths[0].sentence
     assert receipt.forecast is not None
     model = read_record(world.store, "runs/r/model.json", ModelRecord)
     assert model.val_loss is not None

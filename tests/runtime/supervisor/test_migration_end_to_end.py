@@ -15,6 +15,7 @@ from small_dataset import dataset
 from shoestring.backends.folder_store import FolderStore
 from shoestring.core import store_layout
 from shoestring.core.receipt import Receipt
+from shoestring.core.record import SCHEMA_VERSION
 from shoestring.data.recipe import Recipe, Source, Target, TrainSettings
 from shoestring.data.run_records import read_record
 from shoestring.reporting.publish import export
@@ -58,8 +59,11 @@ class Engine:
         return shoestring(*arguments, "--run-id", "r", "--world", self.world_file)
 
     def attempt(self) -> Ran:
-        needs, recipe = RemainingStages(needs=TRAIN).model_dump_json(), self.recipe.model_dump_json()
-        asked = (
+        needs, recipe = (
+            RemainingStages(schema_version=SCHEMA_VERSION, needs=TRAIN).model_dump_json(),
+            self.recipe.model_dump_json(),
+        )
+        request = (
             "--recipe",
             recipe,
             "--budget",
@@ -69,7 +73,7 @@ class Engine:
             "--out",
             self.folder / "routed",
         )
-        routed = self._pod("route", "--needs", needs, *asked)
+        routed = self._pod("route", "--needs", needs, *request)
         assert routed.code == 0, routed.err
         key = (self.folder / "routed" / "decision_key").read_text()
         return self._pod("stage", "train", "--decision-key", key, "--input", f"data={self.data}")
