@@ -32,12 +32,12 @@ from s3_server import ADMIN, BUCKET, S3Server, environment
 from store_locations import StoreLocation, at_once
 
 from shoestring.backends.local import WallClock
+from shoestring.core import store_layout
 from shoestring.core.interfaces import Store
 from shoestring.core.receipt import Receipt
-from shoestring.core.record import record_bytes
 from shoestring.core.types import Format, Market
 from shoestring.data.run_records import read_record
-from shoestring.runtime.admission.build_question import RECEIPTS_READ, learned_speeds
+from shoestring.runtime.records.receipt_history import add_to_history, earlier_receipts
 from shoestring.spending.audit.verify import verify
 from shoestring.spending.ledger.chain import AccountChain
 from shoestring.spending.ledger.ledger import Ledger
@@ -145,18 +145,17 @@ def time_router_reads(
     for number in range(1, entries):
         writer.reserve("past", f"work-{number}", "work", number, Decimal("0.01"))
     for number in range(receipts):
-        receipt = make_receipt(number)
-        store.put(f"runs/{receipt.run_id}/receipts/ingest-1.json", record_bytes(receipt))
+        add_to_history(store, make_receipt(number))
     delayed = DelayedStore(store, round_trip_s)
-    newest = list(store.list("runs/"))[-RECEIPTS_READ:]
+    kept = list(store.list(store_layout.LEARNED_RECEIPTS))
     return {
         f"{entries:,} entries": (
             duration_s(lambda: AccountChain(delayed, "past")),
             duration_s(lambda: Ledger(delayed, WallClock()).state("past")),
         ),
-        f"{len(newest)} of {receipts} receipts": (
-            duration_s(lambda: [read_record(delayed, key, Receipt) for key in newest]),
-            duration_s(lambda: learned_speeds(delayed, WallClock().now())),
+        f"{len(kept)} of {receipts} receipts": (
+            duration_s(lambda: [read_record(delayed, key, Receipt) for key in kept]),
+            duration_s(lambda: earlier_receipts(delayed, ["ingest"], WallClock().now())),
         ),
     }
 
