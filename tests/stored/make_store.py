@@ -72,9 +72,10 @@ def main() -> None:
         shutil.copytree(scratch / "store", FOLDER / "store")
         (FOLDER / "compiled").mkdir()
         shutil.copyfile(scratch / "compiled" / "train.yaml", FOLDER / "compiled" / "train.yaml")
-    # Reports are pages, not records.
+    # Reports are pages, not records; fingerprints name files of this machine.
     for page in FOLDER.glob("store/runs/*/report.html"):
         page.unlink()
+    shutil.rmtree(FOLDER / "store" / "learned" / "fingerprints")
 
 
 if __name__ == "__main__":
