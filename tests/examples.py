@@ -25,3 +25,8 @@ def examples(ci_count: int, **options: Any) -> settings:
     """Return settings with `ci_count` examples in the profile ci, and in proportion in the others."""
     count = round(ci_count * settings.default.max_examples / CI_EXAMPLES)
     return settings(max_examples=max(count, min(ci_count, MIN_EXAMPLES)), **options)
+
+
+def scaled(dev_count: int) -> int:
+    """Return a number of seeds: `dev_count` in the profile dev, and in proportion in the others."""
+    return dev_count * settings.default.max_examples // PROFILES["dev"]

@@ -7,28 +7,27 @@ start-up times and regions. Prices are drawn from a few levels, so that some are
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
 import numpy as np
-from routing_cases import FULL, PACKED, PARQUET
+from routing_cases import FULL, PACKED, PARQUET, quote
 
 from shoestring.config.preferences import Preferences
 from shoestring.config.tariffs import Tariffs
 from shoestring.config.world import CommittedHours
-from shoestring.core.money import from_microusd
 from shoestring.core.types import Format, FormatSpeed, Market, MarketTerms, Need, Pool, Quote
 from shoestring.pricing.calibration import LearnedSpeed
 from shoestring.routing.dag import UpstreamStage
 from shoestring.routing.question import CachedOutcome, Question
 
-DAY = date(2026, 11, 1)
 AMPLE_USD = Decimal(1_000_000)
 LARGE_PACKED = PARQUET.model_copy(update={"format": Format.PACKED, "size_ratio": 0.8})
 """As fast as Parquet, and twice as large."""
 
 SLOW_PARQUET = PARQUET.model_copy(update={"scan_ns_per_row": 30_000, "write_ns_per_row": 90_000})
+SLOW_TO_READ = PACKED.model_copy(update={"scan_ns_per_row": 60_000, "write_ns_per_row": 10_000})
 FAST_PACKED = PACKED.model_copy(update={"scan_ns_per_row": 3000, "write_ns_per_row": 10_000})
 
 SHAPES: dict[str, tuple[tuple[int, ...], ...]] = {
@@ -67,13 +66,13 @@ class FleetDice:
         """Return True with a probability."""
         return bool(self.rng.random() < probability)
 
-    def draw(self) -> Drawn:
-        """Return a question with ample money and time."""
+    def draw(self, targets: int = 0) -> Drawn:
+        """Return a question with ample money and time; 0 targets: few enough to try all plans."""
         shape, after = self.shape()
         stages = len(after)
         needs = self.needs(after)
         formats = self.formats(stages)
-        pools, quotes = self.fleet(max(1, MAX_TARGETS[stages] * 2 // max(2, formats["variants"])))
+        pools, quotes = self.fleet(targets or MAX_TARGETS[stages] * 2 // formats["variants"])
         upstream = () if shape == "chain" else self.upstream(formats["speeds"])
         if upstream:
             needs = tuple(self.waiting(need, number) for number, need in enumerate(needs))
@@ -148,7 +147,7 @@ class FleetDice:
     def fleet(self, targets: int) -> tuple[tuple[Pool, ...], tuple[Quote, ...]]:
         """Return pools of a few kinds of machines, and the prices of about so many targets."""
         kinds = [self.kind(number) for number in range(int(self.rng.integers(1, 4)))]
-        regions = ("local",) if self.chance(0.25) else ("local", "local", "local", "far", "other")
+        regions = self.pick(("local",), ("local", "local", "local", "far", "other"), ("far", "other"))
         pools, quotes = list[Pool](), list[Quote]()
         while len(quotes) < targets:
             kind, usd_per_hour = self.pick(*kinds)
@@ -165,9 +164,9 @@ class FleetDice:
                 }
             )
             pools.append(pool)
-            quotes.append(self.quote(pool, Market.ON_DEMAND, on_demand))
+            quotes.append(priced(pool, Market.ON_DEMAND, on_demand))
             if with_spot:
-                quotes.append(self.quote(pool, Market.SPOT, on_demand * self.pick(0.3, 0.9, 1.0, 1.0)))
+                quotes.append(priced(pool, Market.SPOT, on_demand * self.pick(0.3, 0.9, 1.0, 1.0)))
         order = self.rng.permutation(len(pools))
         return tuple(pools[each] for each in order), tuple(quotes)
 
@@ -186,16 +185,13 @@ class FleetDice:
         )
         return pool, pool.cores * pool.core_speed * self.pick(0.01, 0.04, 0.042) + gpus * 0.5
 
-    def quote(self, pool: Pool, market: Market, usd_per_hour: float) -> Quote:
-        micro = max(1, round(usd_per_hour * 1e6))
-        return Quote(
-            pool=pool.name, market=market, usd_per_hour=from_microusd(micro), as_of=DAY, source="drawn"
-        )
-
     def formats(self, stages: int) -> dict[str, Any]:
         """Return the formats and storage classes, and how many ways to store a data set they make."""
         speeds: tuple[FormatSpeed, ...] = self.pick(
-            (PARQUET, PACKED), (SLOW_PARQUET, FAST_PACKED), (PARQUET, LARGE_PACKED)
+            (PARQUET, PACKED),
+            (SLOW_PARQUET, FAST_PACKED),
+            (PARQUET, LARGE_PACKED),
+            (SLOW_PARQUET, SLOW_TO_READ),
         )
         tariffs: dict[str, Any] = {
             "egress_usd_per_gb": {
@@ -203,7 +199,7 @@ class FleetDice:
                 "far->local": "0.09",
                 "other->*": self.pick("0.02", "0.09"),
             },
-            "default_usd_per_gb": self.pick("0.02", "0.5"),
+            "default_usd_per_gb": self.pick("0.02", "0.3"),
             "storage_held_hours": self.pick(0.0, float(self.rng.uniform(0, 8760))),
         }
         if self.chance(0.2):
@@ -297,3 +293,8 @@ class FleetDice:
         return Preferences.model_validate(
             {"delay_usd_per_hour": self.pick("0", "0.05", "3"), "workload_classes": classes}
         )
+
+
+def priced(pool: Pool, market: Market, usd_per_hour: float) -> Quote:
+    """Return the price of a pool on a market: at least a micro-dollar an hour."""
+    return quote(pool.name, f"{max(usd_per_hour, 1e-6):.6f}", market)

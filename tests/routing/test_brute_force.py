@@ -8,13 +8,18 @@ from decimal import Decimal
 import numpy as np
 import pytest
 from brute_force import NO_LIMIT, BestByRow, left
+from examples import scaled
 from limited_fleets import Case
-from random_fleets import AMPLE_USD
+from random_fleets import AMPLE_USD, FleetDice
+from routing_cases import CPU_1, EVALUATE, INGEST, PACKED, PARQUET, laptop_question, quote
 
+from shoestring.config.tariffs import Tariffs
 from shoestring.core.money import microusd
+from shoestring.core.types import Format
 from shoestring.routing.candidates import RefusalCode
 from shoestring.routing.decide import choose
 from shoestring.routing.decision import Decision
+from shoestring.routing.offers.enumerate import enumerate_offers
 from shoestring.routing.planner.chain_planner import find_plans
 from shoestring.routing.planner.partial_plans import RunLimits
 from shoestring.routing.planner.stage_options import PRUNE_ABOVE_OFFERS
@@ -56,7 +61,7 @@ def check_every_candidate(case: Case, prune_above_offers: int) -> None:
     assert found.optimality_gap_ppm == 0
     for row, (samples, total, micro, ms) in expected.items():
         assert best.samples[row] == samples
-        if question.needs[0].elastic:
+        if samples < case.candidates.offers[0].samples:
             assert total <= best.total[row] <= total + case.sample_price(row)
             continue
         assert (best.total[row], best.needs_micro[row]) == (total, micro)
@@ -149,9 +154,9 @@ def best_of(plans: BestByRow) -> tuple[int, ...]:
 
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_no_plan_is_better_than_the_choice_with_and_without_pruning(block: int) -> None:
-    seen = Counter[str]()
-    for seed in range(block * QUESTIONS // BLOCKS, (block + 1) * QUESTIONS // BLOCKS):
-        case = Case.draw(seed)
+    seen, count = Counter[str](), scaled(QUESTIONS) // BLOCKS
+    for number in range(count):
+        case = Case.draw(number * BLOCKS + block)
         for prune_above_offers in (PRUNE_ABOVE_OFFERS, 0):
             check_every_candidate(case, prune_above_offers)
         decision = choose(case.question, case.candidates)
@@ -164,4 +169,43 @@ def test_no_plan_is_better_than_the_choice_with_and_without_pruning(block: int) 
         assert spare_micro(broke, refused) == case.plans.min_p95(broke) or refused.choice is not None
         seen.update(features(case, decision))
     for feature, share in MIN_SHARES.items():
-        assert seen[feature] >= share * QUESTIONS / BLOCKS, (feature, seen)
+        assert seen[feature] >= share * count, (feature, seen)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_pruning_a_large_fleet_changes_nothing(seed: int) -> None:
+    """Each later stage of these fleets has thousands of offers, so that it is pruned without being forced."""
+    rng = np.random.default_rng([15, seed])
+    question = FleetDice(rng).draw(targets=int(rng.integers(1100, 1500))).question
+    candidates = enumerate_offers(question)
+    ample = choose(question, candidates, prune_above_offers=10**9)
+    assert without_question(choose(question, candidates)) == without_question(ample)
+    broke = question.model_copy(update={"budget_usd": Decimal(0)})
+    smallest_usd = choose(broke, candidates).smallest_budget_usd
+    if smallest_usd is None:
+        assert choose(broke, candidates, prune_above_offers=10**9).smallest_budget_usd is None
+        return
+    tight = question.model_copy(update={"budget_usd": smallest_usd * Decimal("1.1")})
+    decision = choose(tight, candidates)
+    assert decision.choice is not None
+    assert without_question(decision) == without_question(choose(tight, candidates, prune_above_offers=10**9))
+
+
+def test_a_target_that_is_best_only_in_the_slower_format_is_not_pruned() -> None:
+    """One pool starts at once and costs twice as much. The format that is quick to write is slow to read."""
+    slow_to_write = PARQUET.model_copy(update={"write_ns_per_row": 1_000_000, "scan_ns_per_row": 50_000})
+    slow_to_read = PACKED.model_copy(update={"write_ns_per_row": 5000, "scan_ns_per_row": 500_000})
+    late = CPU_1.model_copy(update={"name": "late", "startup_s": 60.0})
+    question = laptop_question(
+        (INGEST, EVALUATE.model_copy(update={"setup_s": 0.0, "cpu_us_per_row": 0.0})),
+        "10",
+        rows=200_000,
+        pools=(CPU_1, late),
+        quotes=(quote("cpu-1", "0.08"), quote("late", "0.04")),
+        speeds=(slow_to_write, slow_to_read),
+        tariffs=Tariffs(storage_held_hours=0.0),
+    )
+    for prune_above_offers in (PRUNE_ABOVE_OFFERS, 0):
+        decision = choose(question, enumerate_offers(question), prune_above_offers)
+        assert decision.choice is not None and decision.choice.format is Format.PACKED
+        assert [each.pool for each in decision.plan] == ["late"]
