@@ -15,6 +15,8 @@ from shoestring.pricing.calibration import LearnedSpeed
 from shoestring.routing.decide import choose
 from shoestring.routing.offers.enumerate import enumerate_offers
 from shoestring.routing.offers.offer_table import full_offer_table
+from shoestring.routing.planner.chain_planner import find_plans
+from shoestring.routing.planner.partial_plans import RunLimits
 from shoestring.routing.question import Question
 
 PARQUET = FormatSpeed(
@@ -99,7 +101,7 @@ def laptop_question(needs: tuple[Need, ...] = CHAIN, budget_usd: str = "0.003", 
     )
 
 
-def _numbers(low: float, high: float) -> st.SearchStrategy[float]:
+def numbers(low: float, high: float) -> st.SearchStrategy[float]:
     return st.floats(low, high, allow_nan=False, allow_infinity=False)
 
 
@@ -113,16 +115,16 @@ def _needs(draw: st.DrawFn, stages: int) -> tuple[Need, ...]:
             Need(
                 stage=f"stage-{number}",
                 elastic=number == elastic,
-                setup_s=draw(_numbers(0, 20)),
+                setup_s=draw(numbers(0, 20)),
                 cpu_us_per_row=draw(st.sampled_from([0.0, 10.0, 300.0])),
-                parallel_fraction=draw(_numbers(0, 1)),
+                parallel_fraction=draw(numbers(0, 1)),
                 reads=draw(st.sampled_from(["none", "scan", "shuffled"])),
                 passes=passes,
                 min_passes=draw(st.sampled_from([0.0, 0.3, 1.0])) if number == elastic else 0,
                 writes_bytes_per_row=draw(st.sampled_from([0, 0, 80, 4000])),
                 memory_fixed_gb=draw(st.sampled_from([0.3, 0.3, 3.0])),
                 gpu=draw(st.sampled_from(["no", "may", "may", "no", "must"])) if number == elastic else "no",
-                gpu_flop_per_row=draw(_numbers(0, 1e8)),
+                gpu_flop_per_row=draw(numbers(0, 1e8)),
                 checkpoint_s=draw(st.sampled_from([0.0, 0.5])),
             )
         )
@@ -134,17 +136,17 @@ def _pools(draw: st.DrawFn) -> tuple[Pool, ...]:
     pools = []
     for number in range(draw(st.integers(1, 3))):
         gpus = draw(st.sampled_from([0, 0, 1]))
-        spot = MarketTerms(preemptions_per_hour=draw(_numbers(0, 30)), node_selector={"market": "spot"})
+        spot = MarketTerms(preemptions_per_hour=draw(numbers(0, 30)), node_selector={"market": "spot"})
         pools.append(
             Pool(
                 name=f"pool-{number}",
                 cores=draw(st.integers(1, 8)),
                 memory_gb=draw(st.sampled_from([1.0, 8.0, 8.0, 8.0, 16.0])),
-                core_speed=draw(_numbers(0.5, 3)),
+                core_speed=draw(numbers(0.5, 3)),
                 gpu_count=gpus,
                 gpu_tflops=100.0 * gpus,
                 gpu_memory_gb=16.0 * gpus,
-                startup_s=draw(_numbers(0, 60)),
+                startup_s=draw(numbers(0, 60)),
                 region=draw(st.sampled_from(["local", "far"])),
                 markets={Market.ON_DEMAND: MarketTerms()}
                 | ({Market.SPOT: spot} if draw(st.booleans()) else {}),
@@ -178,7 +180,7 @@ def tightened(question: Question, more_money: float, more_time: float | None) ->
 
 def tight_questions(stages: int = 3) -> st.SearchStrategy[Question]:
     """Questions that mostly have an answer, in which money and time are short."""
-    return st.builds(tightened, questions(stages), _numbers(0, 4), st.one_of(st.none(), _numbers(0, 4)))
+    return st.builds(tightened, questions(stages), numbers(0, 4), st.one_of(st.none(), numbers(0, 4)))
 
 
 @st.composite
@@ -199,8 +201,8 @@ def _learned(draw: st.DrawFn, needs: tuple[Need, ...], pools: tuple[Pool, ...]) 
             stage=need.stage,
             pool=pool.name,
             runs=3,
-            log_mean=draw(_numbers(-1, 1)),
-            log_sd=draw(_numbers(0, 1)),
+            log_mean=draw(numbers(-1, 1)),
+            log_sd=draw(numbers(0, 1)),
         )
         for need in needs
         for pool in pools
@@ -231,10 +233,64 @@ def questions(draw: st.DrawFn, stages: int = 3) -> Question:
         stage_budgets=draw(
             st.dictionaries(st.sampled_from([need.stage for need in needs]), cents, max_size=1)
         ),
-        deadline_left_s=draw(st.one_of(st.none(), _numbers(0, 4000))),
+        deadline_left_s=draw(st.one_of(st.none(), numbers(0, 4000))),
         pools=pools,
         quotes=tuple(draw(st.permutations(quotes))),
         speeds=speeds,
         tariffs=Tariffs(egress_usd_per_gb={"local->far": Decimal("0.02"), "far->local": Decimal("0.09")}),
         learned=learned,
     )
+
+
+LAST_RESORT = Pool(
+    name="pool-9",
+    cores=8,
+    memory_gb=64,
+    gpu="L4",
+    gpu_count=1,
+    gpu_memory_gb=24,
+    gpu_tflops=100,
+    startup_s=2.0,
+    markets={Market.ON_DEMAND: MarketTerms()},
+)
+"""An expensive pool that can run every drawn stage."""
+
+
+def affordable(question: Question, more_money: float, more_time: float | None) -> Question:
+    """Return the question with LAST_RESORT, and with a budget and a deadline that some plan keeps.
+
+    Money is the smallest budget that is enough in the time, and `more_money` of it. Time is between that of
+    the fastest plan (0) and that of the cheapest one (1).
+    """
+    changes = {
+        "pools": (*question.pools, LAST_RESORT),
+        "quotes": (*question.quotes, quote(LAST_RESORT.name, "12")),
+        "budget_usd": Decimal(10**6),
+        "deadline_left_s": None,
+    }
+    question = question.model_copy(update=changes)
+    candidates = enumerate_offers(question)
+    if choose(question, candidates).choice is None:
+        question = question.model_copy(update={"stage_budgets": {}})
+    if more_time is not None:
+        plans = find_plans(question, candidates, RunLimits.of(question))
+        assert plans.chosen is not None and plans.shortest_ms is not None
+        cheapest_ms = int(plans.best.needs_ms[plans.chosen])
+        left_ms = plans.shortest_ms + max(0, int((cheapest_ms - plans.shortest_ms) * more_time))
+        left_ms = max(left_ms, plans.lookahead.parallel_ms)
+        question = question.model_copy(update={"deadline_left_s": (left_ms + 0.5) / 1000})
+    broke = question.model_copy(update={"budget_usd": Decimal(0)})
+    smallest_usd = choose(broke, candidates).smallest_budget_usd or Decimal(0)
+    work_usd = max(smallest_usd - question.spent_usd - question.held_usd, Decimal(0))
+    return question.model_copy(update={"budget_usd": usd(smallest_usd + work_usd * Decimal(str(more_money)))})
+
+
+def answered(drawn: st.SearchStrategy[Question] | None = None) -> st.SearchStrategy[Question]:
+    """Questions that have an answer, in which money and time are short."""
+    drawn = questions() if drawn is None else drawn
+    return st.builds(affordable, drawn, numbers(0, 4), st.none() | numbers(0, 1.5))
+
+
+def computed(question: Question) -> Question:
+    """Return the question without a cached result, so that something is computed."""
+    return question.model_copy(update={"cached_outcome": None, "cached_format": None})

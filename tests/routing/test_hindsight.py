@@ -11,7 +11,20 @@ from dag_cases import branching
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from routing_cases import CPU_1, CPU_2, EVALUATE, INGEST, TRAIN, laptop_question, questions, quote
+from routing_cases import (
+    CPU_1,
+    CPU_2,
+    EVALUATE,
+    INGEST,
+    TRAIN,
+    affordable,
+    answered,
+    computed,
+    laptop_question,
+    numbers,
+    questions,
+    quote,
+)
 
 from shoestring.core.money import from_microusd, microusd
 from shoestring.core.types import Market, MarketTerms, Pool
@@ -24,7 +37,22 @@ from shoestring.routing.pages.decision_view import expected_cost, selected_row
 from shoestring.routing.question import Question
 
 MS_PER_HOUR = 3_600_000
-BRANCHING = branching().map(lambda question: question.model_copy(update={"deadline_left_s": None}))
+
+
+def started(question: Question) -> Question:
+    """Return the question without a cached result, on pools that take at least a second to start.
+
+    Hindsight takes a start-up of 0 s for one that was not charged, on other pools, too.
+    """
+    pools = (each.model_copy(update={"startup_s": each.startup_s + 1}) for each in question.pools)
+    return computed(question.model_copy(update={"pools": tuple(pools)}))
+
+
+DRAWN = st.one_of(questions(), branching()).map(started)
+ANSWERED = st.builds(affordable, DRAWN, numbers(0, 4), st.none())
+"""Questions without a deadline that have an answer, in which something is computed."""
+
+ANSWERED_IN_TIME = st.builds(affordable, DRAWN, numbers(0, 4), numbers(0, 1.5))
 RATES = st.dictionaries(st.sampled_from(["pool-0", "pool-1", "pool-2"]), st.floats(0.1, 10))
 
 
@@ -60,7 +88,7 @@ def hindsight_of(
 
 @examples(80)
 @given(
-    st.one_of(questions(), BRANCHING),
+    st.one_of(ANSWERED, answered(questions().map(started))),
     st.floats(0.05, 20),
     st.dictionaries(st.sampled_from(["pool-0", "pool-1", "pool-2"]), st.floats(0.1, 10)),
 )
@@ -68,8 +96,6 @@ def test_regret_is_exact_and_never_negative(
     question: Question, slower: float, rates: dict[str, float]
 ) -> None:
     decision = decide(question)
-    if decision.choice is None or decision.choice.cached:
-        return
     found = hindsight_of(
         decision, actuals_of(decision, slower), {(question.stage, pool): rate for pool, rate in rates.items()}
     )
@@ -79,34 +105,29 @@ def test_regret_is_exact_and_never_negative(
     assert found.regret_usd == taken.total_usd - best.total_usd >= 0
     assert best.total_usd == min(offer.total_usd for offer in found.offers)
     assert (found.main_cause == "") == (found.regret_usd == 0)
-    assert all(saved <= found.regret_usd for saved in found.saved_by_knowing.values())
+    # With a deadline, a choice that knows one assumption alone may be too late with all of them known.
+    if question.deadline_left_s is None:
+        assert all(saved <= found.regret_usd for saved in found.saved_by_knowing.values())
 
 
 @examples(80)
-@given(st.one_of(questions(), BRANCHING), st.floats(0.3, 1.5))
-def test_plans_that_miss_the_deadline_are_excluded(question: Question, of_p95: float) -> None:
-    easy = decide(question.model_copy(update={"deadline_left_s": None}))
-    if easy.choice is None or easy.choice.cached:
-        return
-    needed_s = easy.choice.p95_s + sum(later.reserved_s for later in easy.plan)
-    decision = decide(question.model_copy(update={"deadline_left_s": needed_s * of_p95}))
-    if decision.choice is None or decision.choice.cached:
-        return
+@given(ANSWERED_IN_TIME)
+def test_plans_that_miss_the_deadline_are_excluded(question: Question) -> None:
+    decision = decide(question)
+    assert question.deadline_left_s is not None
     found = hindsight_of(decision, actuals_of(decision))
     taken, best = (
         next(offer for offer in found.offers if getattr(offer, name)) for name in ("selected", "best")
     )
-    assert max(offer.total_s for offer in found.offers) <= max(needed_s * of_p95, taken.total_s)
+    assert max(offer.total_s for offer in found.offers) <= max(question.deadline_left_s, taken.total_s)
     assert found.regret_usd == taken.total_usd - best.total_usd >= 0
     assert best.total_usd == min(offer.total_usd for offer in found.offers)
 
 
 @examples(50)
-@given(st.one_of(questions(), BRANCHING))
+@given(st.one_of(ANSWERED, answered(questions().map(started))))
 def test_a_stage_that_ran_as_estimated_has_regret_only_from_its_limits(question: Question) -> None:
     decision = decide(question)
-    if decision.choice is None or decision.choice.cached:
-        return
     found = hindsight_of(decision, actuals_of(decision))
     assert found.main_cause in ("", "work")
 

@@ -78,10 +78,50 @@ migration_policies = st.builds(
 )
 
 
-@given(running_stages, targets, migration_policies)
+def worthwhile(
+    at: RunningStage, price: float, speed: float, startup_s: float, rules: MigrationPolicy
+) -> tuple[RunningStage, MigrationTarget, MigrationPolicy]:
+    """Return a check in mid-training, with a target that is cheaper and faster by these factors."""
+    at = at.model_copy(
+        update={
+            "phase": "stable",
+            "elapsed_s": at.elapsed_s + rules.min_dwell_s,
+            "left_usd": abs(at.left_usd) + at.usd_per_hour,
+            "left_s": None if at.left_s is None else abs(at.left_s) + 3600.0,
+            "samples_left": max(at.samples_left, 1.0),
+        }
+    )
+    target = MigrationTarget(
+        pool="b",
+        market=Market.SPOT,
+        usd_per_hour=at.usd_per_hour * price,
+        s_per_sample=at.s_per_sample * speed,
+        startup_s=startup_s,
+    )
+    return at, target, rules.model_copy(update={"max_migrations": at.migrations + 1})
+
+
+migrations = st.builds(
+    worthwhile,
+    running_stages,
+    st.floats(0.05, 0.7),
+    st.floats(0.05, 0.7),
+    st.floats(0, 300),
+    st.builds(
+        MigrationPolicy,
+        saving_over_disruption=st.floats(1, 2),
+        min_dwell_s=st.floats(0, 2000),
+        extra_saving_per_migration=st.floats(0, 0.1),
+    ),
+).filter(lambda check: check_migration(*check).migrates)
+"""Checks that end in a migration: the drawn saving is worth the disruption in most of them."""
+
+
+@given(st.one_of(migrations, st.tuples(running_stages, targets, migration_policies)))
 def test_a_stage_never_migrates_in_a_protected_phase_or_without_a_saving(
-    at: RunningStage, target: MigrationTarget, rules: MigrationPolicy
+    check: tuple[RunningStage, MigrationTarget, MigrationPolicy],
 ) -> None:
+    at, target, rules = check
     found = check_migration(at, target, rules)
     if not found.migrates:
         assert found.sentence.startswith("stays: ")
@@ -97,12 +137,11 @@ def test_a_stage_never_migrates_in_a_protected_phase_or_without_a_saving(
     )
 
 
-@given(running_stages, targets, migration_policies)
+@given(migrations)
 def test_a_migration_never_affords_fewer_samples_than_staying(
-    at: RunningStage, target: MigrationTarget, rules: MigrationPolicy
+    check: tuple[RunningStage, MigrationTarget, MigrationPolicy],
 ) -> None:
-    if not check_migration(at, target, rules).migrates:
-        return
+    at, target, _ = check
     moving_usd, moving_s = (
         (at.usd_per_hour * at.exit_s + target.usd_per_hour * target.startup_s) / 3600,
         at.exit_s + target.startup_s,
@@ -131,8 +170,10 @@ def test_a_stage_does_not_migrate_to_a_worse_target(
         TARGET
         | {"usd_per_hour": at.usd_per_hour * (1 + extra), "s_per_sample": at.s_per_sample * (1 + extra)}
     )
-    assert not check_migration(at, like, rules).migrates
-    assert not check_migration(at, None, rules).migrates
+    # A policy under which this stage may migrate: only the target is in the way.
+    at, _, rules = worthwhile(at, 1.0, 1.0, 0.0, rules.model_copy(update={"critical_phases": ()}))
+    assert check_migration(at, like, rules).code in (MigrationReason.NO_SAVING, MigrationReason.DISRUPTION)
+    assert check_migration(at, None, rules).code is MigrationReason.SAME_TARGET
 
 
 @pytest.mark.parametrize(

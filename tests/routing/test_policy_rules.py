@@ -10,7 +10,19 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from routing_cases import CPU_1, CPU_2, EVALUATE, INGEST, PREPROCESS, TRAIN, laptop_question, questions, quote
+from routing_cases import (
+    CPU_1,
+    CPU_2,
+    EVALUATE,
+    INGEST,
+    LAST_RESORT,
+    PREPROCESS,
+    TRAIN,
+    answered,
+    laptop_question,
+    questions,
+    quote,
+)
 
 from shoestring.config.policy import Policy
 from shoestring.config.preferences import Preferences, WorkloadClass
@@ -93,15 +105,26 @@ policies = st.builds(
 )
 
 
+def with_policy(question: Question, preferences: Preferences) -> Question:
+    """Return the question with a policy that allows LAST_RESORT, too."""
+    classes = {
+        kind: each.model_copy(
+            update={
+                "pools": each.pools and (*each.pools, LAST_RESORT.name),
+                "markets": each.markets and tuple({*each.markets, Market.ON_DEMAND}),
+            }
+        )
+        for kind, each in preferences.workload_classes.items()
+    }
+    changed = preferences.model_copy(update={"workload_classes": classes})
+    return question.model_copy(update={"preferences": changed})
+
+
 @examples(60)
-@given(questions(), policies)
-def test_no_stage_is_planned_where_its_workload_class_excludes_it(
-    question: Question, preferences: Preferences
-) -> None:
-    question = question.model_copy(update={"preferences": preferences})
-    decision = decide(question)
-    if decision.choice is None:
-        return
+@given(answered(st.builds(with_policy, questions(), policies)))
+def test_no_stage_is_planned_where_its_workload_class_excludes_it(question: Question) -> None:
+    decision, preferences = decide(question), question.preferences
+    assert decision.choice is not None
     chosen = [] if decision.choice.cached else [decision.choice]
     for need, place in zip(question.needs[1 - len(chosen) :], [*chosen, *decision.plan], strict=True):
         workload = preferences.workload_class(question.workload_kind(need))

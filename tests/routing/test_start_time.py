@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from shoestring.config.policy import DAYS, PriceWindow, Priority, StartPolicy
 from shoestring.routing.policy.start_time import (
+    StartTime,
     choose_start_time,
     mean_price_factor,
     price_factor,
@@ -54,26 +55,59 @@ start_policies = st.builds(
 )
 
 
-@given(
+Case = tuple[datetime, StartPolicy, Priority, float, float, float | None, int]
+"""Time, policy, priority, dollars and seconds expected, seconds to spare, and pending pods."""
+
+priorities: st.SearchStrategy[Priority] = st.sampled_from(["low", "normal", "high"])
+cases = st.tuples(
     moments,
     start_policies,
-    st.sampled_from(["low", "normal", "high"]),
+    priorities,
     st.floats(0, 100),
     st.floats(0, 1e5),
     st.none() | st.floats(-10, 1e5),
     st.integers(0, 5),
 )
-def test_no_run_waits_beyond_the_maximum_or_the_deadline_and_urgent_runs_never_wait(
-    now: datetime,
-    rules: StartPolicy,
-    priority: Priority,
-    usd: float,
-    seconds: float,
-    spare_s: float | None,
-    queue: int,
-) -> None:
-    found = choose_start_time(now, rules, priority, est_usd=usd, est_s=seconds, spare_s=spare_s, queue=queue)
+
+
+def start_time(case: Case) -> StartTime:
+    now, rules, priority, est_usd, est_s, spare_s, queue = case
+    return choose_start_time(now, rules, priority, est_usd=est_usd, est_s=est_s, spare_s=spare_s, queue=queue)
+
+
+@st.composite
+def cheap_nights(draw: st.DrawFn) -> Case:
+    """Runs for which a cheap window of every day opens within the maximum delay, unless it is open."""
+    first, hours = draw(st.integers(0, 23)), draw(st.integers(3, 12))
+    factor = draw(st.floats(0.1, 0.8))
+    night = PriceWindow(from_hour=first, to_hour=(first + hours) % 24, price_factor=factor)
+    rules = StartPolicy(
+        max_delay_s=draw(st.floats(86400, 172800)),
+        min_saving=draw(st.floats(0, 0.5)),
+        windows=(night, *draw(st.lists(windows(), max_size=2))),
+    )
+    spare_s = draw(st.none() | st.floats(86400, 1e6))
+    return (
+        draw(moments),
+        rules,
+        draw(priorities),
+        draw(st.floats(0.01, 100)),
+        draw(st.floats(60, 9000)),
+        spare_s,
+        0,
+    )
+
+
+waiting = cheap_nights().filter(lambda case: start_time(case).not_before is not None)
+"""Runs that wait: most of those with a cheap night and without high priority."""
+
+
+@given(st.one_of(waiting, cases))
+def test_no_run_waits_beyond_the_maximum_or_the_deadline_and_urgent_runs_never_wait(case: Case) -> None:
+    now, rules, priority, _, seconds, spare_s, _ = case
+    found = start_time(case)
     if found.not_before is None:
+        assert found.sentence == "starts now"
         return
     assert priority != "high" and found.sentence.startswith("not before ")
     wait_s = (found.not_before - now).total_seconds()
