@@ -16,8 +16,9 @@ the seed from all statements to which an operator applies. The operators:
     return      the returned value becomes None
 
 A mutant runs in a copy of the repository: first the tests of its own package, then all quick tests, then the
-slow ones. It is found when one of them fails or runs into its time limit. With --results, finished mutants
-are kept in FILE, a JSON line each, and are not run again.
+slow ones, without those that read the source itself (SOURCE_TESTS). It is found when one of them fails or
+runs into its time limit. Before a suite counts, it has to pass on a copy without a mutant. With --results,
+finished mutants and suites are kept in FILE, a JSON line each, and are not run again.
 """
 
 from __future__ import annotations
@@ -26,52 +27,30 @@ import argparse
 import ast
 import json
 import os
-import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
-GUARDED = ("shoestring/routing", "shoestring/spending", "shoestring/runtime/supervisor")
+from mutation import ROOT, Mutant, draw, modules
+
 NEAREST = {
     "shoestring/routing": ("tests/routing",),
     "shoestring/spending": ("tests/spending",),
     "shoestring/runtime/supervisor": ("tests/runtime",),
 }
+SOURCE_TESTS = ("tests/test_house.py", "tests/test_prose.py")
+"""They check lines and words of the source, which a mutant's module has lost: it is written from its tree."""
+
 TIMEOUT_S = 1800
 WANTED_SHARE = 0.9
-
-EXCHANGED: tuple[tuple[type[ast.AST], type[ast.AST]], ...] = (
-    (ast.Lt, ast.LtE),
-    (ast.Gt, ast.GtE),
-    (ast.Eq, ast.NotEq),
-    (ast.In, ast.NotIn),
-    (ast.Is, ast.IsNot),
-    (ast.Add, ast.Sub),
-    (ast.Mult, ast.Div),
-    (ast.FloorDiv, ast.Mod),
-    (ast.LShift, ast.RShift),
-    (ast.And, ast.Or),
-)
-PAIRS = dict(EXCHANGED) | {second: first for first, second in EXCHANGED}
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """One changed statement.
-
-    `statement` and `site` number the statement in its module, and the place in it.
-    """
-
-    path: str
-    line: int
-    operator: str
-    before: str
-    after: str
+PASSED = (0, 5)
+"""Exit codes of pytest: all passed, and none was collected."""
 
 
 @dataclass(frozen=True)
@@ -80,189 +59,103 @@ class Result:
     found_by: str
 
 
-def statements(tree: ast.Module) -> Iterator[tuple[ast.AST, str, int]]:
-    """Yield every statement inside a function, as its parent, the field of the parent and the index there."""
-    for function in ast.walk(tree):
-        if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            continue
-        for parent in ast.walk(function):
-            for field in ("body", "orelse", "finalbody"):
-                children = getattr(parent, field, None)
-                if not isinstance(children, list):
-                    continue
-                for index, child in enumerate(children):
-                    if isinstance(child, ast.stmt) and not is_docstring(child):
-                        yield parent, field, index
-
-
-def is_docstring(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-
-
-def own_expressions(node: ast.stmt) -> Iterator[ast.AST]:
-    """Yield the expressions of a statement, without those of the statements inside it and without
-    annotations.
-    """
-    waiting: list[ast.AST] = [node]
-    while waiting:
-        found = waiting.pop()
-        yield found
-        for name, child in ast.iter_fields(found):
-            if name in ("annotation", "returns", "decorator_list", "type_comment"):
-                continue
-            if isinstance(found, ast.keyword) and found.arg == "strict":
-                continue
-            children = child if isinstance(child, list) else [child]
-            waiting += [
-                each
-                for each in children
-                if isinstance(each, ast.AST) and not isinstance(each, (ast.stmt, ast.ExceptHandler))
-            ]
-
-
-Change = Callable[[], None]
-
-
-def changes(parent: ast.AST, field: str, index: int) -> list[tuple[str, Change]]:
-    """Return every change that an operator can make to one statement."""
-    node: ast.stmt = getattr(parent, field)[index]
-    found: list[tuple[str, Change]] = []
-
-    def replaced(new: ast.stmt) -> Change:
-        return lambda: getattr(parent, field).__setitem__(index, ast.copy_location(new, node))
-
-    if isinstance(node, ast.AugAssign) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)):
-        found.append(("delete", replaced(ast.Pass())))
-    if isinstance(node, ast.Raise):
-        found.append(("delete", replaced(ast.Pass())))
-    if isinstance(node, ast.Assign) and isinstance(node.targets[0], (ast.Attribute, ast.Subscript)):
-        found.append(("delete", replaced(ast.Pass())))
-    if isinstance(node, ast.Return) and node.value is not None and not is_none(node.value):
-        found.append(("return", replaced(ast.Return(ast.Constant(None)))))
-    for each in own_expressions(node):
-        found += expression_changes(each)
-    return found
-
-
-def is_none(node: ast.AST) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None
-
-
-def expression_changes(node: ast.AST) -> list[tuple[str, Change]]:
-    """Return the changes inside one expression."""
-    found: list[tuple[str, Change]] = []
-    if isinstance(node, ast.Compare):
-        for index, operator in enumerate(node.ops):
-            new = PAIRS[type(operator)]()
-            # type: ignore[misc]
-            found.append(("compare", lambda i=index, new=new: node.ops.__setitem__(i, new)))
-    elif isinstance(node, (ast.BinOp, ast.AugAssign)) and type(node.op) in PAIRS:
-        found.append(("arithmetic", lambda: setattr(node, "op", PAIRS[type(node.op)]())))
-    elif isinstance(node, ast.BoolOp):
-        found.append(("logic", lambda: setattr(node, "op", PAIRS[type(node.op)]())))
-    elif isinstance(node, (ast.If, ast.While, ast.IfExp)):
-        found.append(("condition", lambda: setattr(node, "test", ast.UnaryOp(ast.Not(), node.test))))
-    elif isinstance(node, ast.Call) and isinstance(node.func, (ast.Name, ast.Attribute)):
-        field = "id" if isinstance(node.func, ast.Name) else "attr"
-        other = {"min": "max", "max": "min", "minimum": "maximum", "maximum": "minimum"}.get(
-            getattr(node.func, field)
-        )
-        if other:
-            found.append(("arithmetic", lambda: setattr(node.func, field, other)))
-    elif isinstance(node, ast.Constant) and isinstance(node.value, (bool, int, float)):
-        value = node.value
-        new_value = (
-            not value
-            if isinstance(value, bool)
-            else value + 1
-            if isinstance(value, int)
-            else value * 1.1 + 0.1
-        )
-        found.append(("constant", lambda: setattr(node, "value", new_value)))
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        found.append(("logic", lambda: replace_in_place(node, node.operand)))
-    return found
-
-
-def replace_in_place(node: ast.AST, new: ast.AST) -> None:
-    node.__class__, node.__dict__ = new.__class__, new.__dict__  # type: ignore[assignment]
-
-
-def modules() -> list[Path]:
-    return sorted(path for folder in GUARDED for path in (ROOT / folder).rglob("*.py"))
-
-
-def draw(count: int, seed: int) -> list[tuple[Mutant, str]]:
-    """Draw mutants with the text of their modules: a statement among all, then one of its changes."""
-    dice = random.Random(seed)
-    trees = {path: ast.parse(path.read_text()) for path in modules()}
-    places = [
-        (path, number)
-        for path, tree in trees.items()
-        for number, place in enumerate(statements(tree))
-        if changes(*place)
-    ]
-    drawn = []
-    for path, number in dice.sample(places, count):
-        tree = ast.parse(path.read_text())
-        parent, field, index = list(statements(tree))[number]
-        node = getattr(parent, field)[index]
-        before = ast.unparse(node).splitlines()[0]
-        options = changes(parent, field, index)
-        operator, change = options[dice.randrange(len(options))]
-        change()
-        after = ast.unparse(getattr(parent, field)[index]).splitlines()[0]
-        name = str(path.relative_to(ROOT))
-        drawn.append(
-            (Mutant(name, node.lineno, operator, before, after), ast.unparse(ast.fix_missing_locations(tree)))
-        )
-    return drawn
-
-
 def suites(path: str) -> list[tuple[str, list[str]]]:
     """Return the tests that a mutant of this module must survive, the nearest first."""
-    own = next(list(tests) for folder, tests in NEAREST.items() if path.startswith(folder))
-    quick = ["-n", str(os.cpu_count() or 1), "-m", "not kind and not slow"]
+    nearest = next(list(tests) for folder, tests in NEAREST.items() if path.startswith(folder))
+    workers = ["-n", str(os.cpu_count() or 1), "--dist", "worksteal"]
+    quick, slow = ([*workers, "-m", f"{which} and not kind"] for which in ("not slow", "slow"))
+    ignored = [f"--ignore={each}" for each in SOURCE_TESTS]
     return [
-        (" ".join(own), [*quick, *own]),
-        ("the quick tests", quick),
-        ("the slow tests", ["-n", str(os.cpu_count() or 1), "-m", "slow and not kind"]),
+        (" ".join(nearest), [*quick, *nearest]),
+        ("the quick tests", [*quick, *ignored]),
+        ("the slow tests", [*slow, *ignored]),
     ]
 
 
-def run_mutant(mutant: Mutant, text: str) -> Result:
-    """Run the suite on a copy of the repository with the mutant; return which part of the suite found it."""
-    with tempfile.TemporaryDirectory() as scratch:
+@contextmanager
+def copy_of_repository(changed: Mapping[str, str]) -> Iterator[Path]:
+    """Yield a copy of the tracked files, as they are in the working tree, with the texts in `changed`."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
         copy = Path(scratch) / "shoestring"
-        ignored = shutil.ignore_patterns(
-            ".git", ".venv", "__pycache__", "runs", "compiled", ".*_cache", ".hypothesis"
-        )
-        shutil.copytree(ROOT, copy, ignore=ignored)
-        (copy / mutant.path).write_text(text)
-        environment = os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
-        for name, options in suites(mutant.path):
-            command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *options]
-            try:
-                done = subprocess.run(
-                    command, cwd=copy, env=environment, capture_output=True, timeout=TIMEOUT_S, check=False
-                )
-            except subprocess.TimeoutExpired:
-                return Result(mutant, f"{name}: timed out")
-            if done.returncode not in (0, 5):
-                failed = [
-                    line
-                    for line in done.stdout.decode(errors="replace").splitlines()
-                    if line.startswith(("FAILED", "ERROR"))
-                ]
-                return Result(mutant, f"{name}: {failed[0] if failed else 'stopped'}"[:200])
+        for name in filter(None, listed.stdout.split("\0")):
+            if (ROOT / name).exists():
+                (copy / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(ROOT / name, copy / name)
+        for name, text in changed.items():
+            (copy / name).write_text(text)
+        for command in (["init", "--quiet"], ["add", "--all"]):
+            subprocess.run(["git", *command], cwd=copy, check=True)
+        yield copy
+
+
+def failure(copy: Path, options: list[str]) -> str:
+    """Run tests of a copy; return the first test that failed, or that time was up; empty: all passed."""
+    environment = os.environ | {"PYTHONPATH": str(copy)}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *options]
+    with (
+        tempfile.TemporaryFile("w+") as output,
+        subprocess.Popen(
+            command, cwd=copy, env=environment, stdout=output, stderr=output, start_new_session=True
+        ) as pytest,
+    ):
+        try:
+            code = pytest.wait(TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(pytest.pid, signal.SIGKILL)
+            return "timed out"
+        if code in PASSED:
+            return ""
+        output.seek(0)
+        failed = [line.strip() for line in output if line.startswith(("FAILED", "ERROR"))]
+    return failed[0][:200] if failed else f"pytest ended with {code}"
+
+
+def run_mutant(mutant: Mutant, text: str, results: Results) -> Result:
+    """Return which part of the suite finds the mutant. Raises SystemExit: it fails without a mutant, too."""
+    for name, options in suites(mutant.path):
+        results.check_suite(name, options)
+        with copy_of_repository({mutant.path: text}) as copy:
+            if found := failure(copy, options):
+                return Result(mutant, f"{name}: {found}")
     return Result(mutant, "")
 
 
-def known(results: Path | None) -> dict[Mutant, Result]:
-    if results is None or not results.exists():
-        return {}
-    lines = [json.loads(line) for line in results.read_text().splitlines()]
-    return {(mutant := Mutant(**line["mutant"])): Result(mutant, line["found_by"]) for line in lines}
+class Results:
+    """Finished mutants, and the suites that passed without one, with the file that keeps them."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path, self.suites, self.mutants = path, set[str](), dict[Mutant, Result]()
+        for line in map(json.loads, path.read_text().splitlines() if path and path.exists() else ()):
+            if "suite" in line:
+                self.suites.add(line["suite"])
+            else:
+                mutant = Mutant(**line["mutant"])
+                self.mutants[mutant] = Result(mutant, line["found_by"])
+
+    def _write(self, line: object) -> None:
+        if self.path:
+            with self.path.open("a") as file:
+                file.write(json.dumps(line) + "\n")
+
+    def add(self, result: Result) -> None:
+        """Record a finished mutant."""
+        self.mutants[result.mutant] = result
+        self._write(asdict(result))
+
+    def check_suite(self, name: str, options: list[str]) -> None:
+        """Run a suite without a mutant, once. Raises SystemExit: it fails, so it cannot find any."""
+        if name in self.suites:
+            return
+        unchanged = {
+            str(path.relative_to(ROOT)): ast.unparse(ast.parse(path.read_text())) for path in modules()
+        }
+        with copy_of_repository(unchanged) as copy:
+            if failed := failure(copy, options):
+                sys.exit(f"{name} fail without a mutant: {failed}")
+        self.suites.add(name)
+        self._write({"suite": name})
 
 
 def main() -> int:
@@ -274,20 +167,17 @@ def main() -> int:
     parser.add_argument("--results", type=Path, help="file of finished mutants")
     parser.add_argument("--list", action="store_true", help="print the mutants and run nothing")
     options = parser.parse_args()
-    earlier, found = known(options.results), 0
+    results, found = Results(options.results), 0
     for mutant, text in draw(options.mutants, options.seed):
-        print(
-            f"{mutant.path}:{mutant.line} {mutant.operator}\n  - {mutant.before}\n  + {mutant.after}",
-            flush=True,
-        )
+        change = f"  - {mutant.before[:200]}\n  + {mutant.after[:200]}"
+        print(f"{mutant.path}:{mutant.line} {mutant.operator}\n{change}", flush=True)
         if options.list:
             continue
-        result = earlier.get(mutant) or run_mutant(mutant, text)
-        if options.results and mutant not in earlier:
-            with options.results.open("a") as file:
-                file.write(json.dumps(asdict(result)) + "\n")
-        found += bool(result.found_by)
-        print(f"  found by {result.found_by}" if result.found_by else "  SURVIVED", flush=True)
+        if mutant not in results.mutants:
+            results.add(run_mutant(mutant, text, results))
+        found_by = results.mutants[mutant].found_by
+        found += bool(found_by)
+        print(f"  found by {found_by}" if found_by else "  SURVIVED", flush=True)
     if not options.list:
         print(f"{found} of {options.mutants} mutants found (seed {options.seed})")
     return 0 if options.list or found >= WANTED_SHARE * options.mutants else 1

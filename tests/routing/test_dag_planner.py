@@ -8,7 +8,8 @@ from brute_force import AllPlans
 from dag_cases import DIAMOND, branching, wide
 from examples import examples
 from hypothesis import given
-from routing_cases import INGEST, TRAIN, laptop_question, questions
+from hypothesis import strategies as st
+from routing_cases import INGEST, TRAIN, answered, laptop_question, questions
 
 from shoestring.core.money import microusd
 from shoestring.core.record import record_bytes
@@ -29,7 +30,7 @@ def total_micro(decision: Decision) -> int:
 
 
 @examples(200)
-@given(branching())
+@given(st.one_of(branching(), answered(branching())))
 def test_no_plan_over_a_dag_is_better_than_the_choice(question: Question) -> None:
     candidates = enumerate_offers(question)
     decision, plans = choose(question, candidates), AllPlans(question, candidates)
@@ -123,7 +124,7 @@ def test_the_gap_bounds_the_distance_from_the_best_plan_of_a_wide_dag() -> None:
 
 
 @examples(60)
-@given(branching(5))
+@given(st.one_of(branching(5), answered(branching(5))))
 def test_pruned_plans_are_never_better_than_the_gap_allows(question: Question) -> None:
     candidates, limits = enumerate_offers(question), RunLimits.of(question)
     exact, found = (find_plans(question, candidates, limits, (most,)) for most in (10**6, 2))

@@ -10,7 +10,7 @@ from brute_force import every_plan
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from routing_cases import questions, tight_questions
+from routing_cases import answered, questions, tight_questions
 
 from shoestring.core.money import microusd
 from shoestring.routing.decide import decide
@@ -84,13 +84,13 @@ def best_of_all_plans(question: Question) -> Decision:
 
 
 @examples(150)
-@given(st.one_of(questions(), tight_questions(), tight_questions(2)))
+@given(st.one_of(questions(), tight_questions(), answered(), answered(questions(2))))
 def test_no_plan_is_better_than_the_choice(question: Question) -> None:
     best_of_all_plans(question)
 
 
 @examples(100)
-@given(questions())
+@given(st.one_of(questions(), answered()))
 def test_the_smallest_budget_is_that_of_the_cheapest_plan(question: Question) -> None:
     broke = question.model_copy(update={"budget_usd": question.spent_usd})
     decision = decide(broke)
