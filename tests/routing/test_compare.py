@@ -123,3 +123,10 @@ def test_a_pool_that_cannot_be_used_has_a_reason_and_no_price() -> None:
 def test_why_not_of_an_unknown_pool_names_the_pools() -> None:
     with pytest.raises(UsageError, match="no pool called 'moon'; it has: cpu-1, cpu-2"):
         why_not(decide(laptop_question()), "moon")
+
+
+def test_a_changed_record_is_shown_by_its_first_plain_fields() -> None:
+    one = laptop_question((EVALUATE,))
+    cheaper = one.model_copy(update={"quotes": (quote("cpu-1", "0.01"), *one.quotes[1:])})
+    (change,) = compare(decide(one), decide(cheaper)).changes
+    assert "pool=cpu-1 market=on-demand usd_per_hour=0.010000 as_of=2026-11-01" in change.fields[0]
