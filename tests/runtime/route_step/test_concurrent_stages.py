@@ -6,10 +6,10 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from runtime_world import SetClock, run_request, small_world
+from runtime_world import SetClock, on_cluster, run_request, small_world
 
 from shoestring.config.world import World
-from shoestring.core.errors import BudgetTooSmall
+from shoestring.core.errors import BudgetTooSmall, Refused
 from shoestring.core.types import Need
 from shoestring.data.recipe import Recipe
 from shoestring.data.run_records import Run, open_run
@@ -17,6 +17,7 @@ from shoestring.routing.dag import stages_from
 from shoestring.routing.decision import Decision
 from shoestring.runtime.admission.admit import RunRequest, admit
 from shoestring.runtime.admission.stage_request import StageInputs
+from shoestring.runtime.records.overhead import overhead_s
 from shoestring.runtime.route_step.concurrent_stages import stages_to_plan
 from shoestring.runtime.route_step.route import decide_and_reserve
 from shoestring.spending.ledger.ledger import Ledger
@@ -31,8 +32,19 @@ FIT = (
 
 
 @pytest.fixture
-def world(laptop: Path, tmp_path: Path) -> World:
-    return small_world(laptop, tmp_path, SetClock())
+def clock() -> SetClock:
+    return SetClock()
+
+
+@pytest.fixture
+def world(laptop: Path, tmp_path: Path, clock: SetClock) -> World:
+    return small_world(laptop, tmp_path, clock)
+
+
+@pytest.fixture
+def one_pool(world: World) -> World:
+    """The world with its first pool only, so that a stage takes as long whatever is left."""
+    return on_cluster(world, world.cluster.pools()[:1])[0]
 
 
 @pytest.fixture
@@ -43,13 +55,23 @@ def recipe(tmp_path: Path) -> Recipe:
     )
 
 
-def request_for(recipe: Recipe, stage: str, budget_usd: Decimal = ENOUGH) -> RunRequest:
+def request_for(
+    recipe: Recipe, stage: str, budget_usd: Decimal = ENOUGH, deadline_s: float | None = None
+) -> RunRequest:
     found = run_request(recipe, needs=stages_from(FIT, stage), budget_usd=budget_usd)
-    return RunRequest(found.run_id, found.recipe, found.needs, budget_usd, None, 7, metered=False)
+    return RunRequest(found.run_id, found.recipe, found.needs, budget_usd, deadline_s, 7, metered=False)
 
 
-def routed(world: World, run: Run, recipe: Recipe, stage: str, budget_usd: Decimal = ENOUGH) -> Decision:
-    return decide_and_reserve(world, run, request_for(recipe, stage, budget_usd), StageInputs())[0]
+def routed(
+    world: World,
+    run: Run,
+    recipe: Recipe,
+    stage: str,
+    budget_usd: Decimal = ENOUGH,
+    deadline_s: float | None = None,
+) -> Decision:
+    request = request_for(recipe, stage, budget_usd, deadline_s)
+    return decide_and_reserve(world, run, request, StageInputs())[0]
 
 
 def least_usd(world: World, recipe: Recipe) -> Decimal:
@@ -83,6 +105,78 @@ def test_reservations_of_concurrent_stages_fit_the_smallest_budget(world: World,
     assert state.held_usd <= budget_usd
     compare = routed(world, run, recipe, "compare", budget_usd)
     assert compare.choice is not None
+
+
+BRANCHES = [("fit-a", "fit-b"), ("fit-b", "fit-a")]
+
+
+@pytest.mark.parametrize("passed_s", [0.0, 0.25, 20.0, 60.0, 500.0])
+@pytest.mark.parametrize("branches", BRANCHES)
+def test_a_router_that_decides_later_has_less_time_and_waits_less_for_the_other_branch(
+    world: World, clock: SetClock, recipe: Recipe, branches: tuple[str, str], passed_s: float
+) -> None:
+    run, ledger = admit(world, request_for(recipe, "begin", deadline_s=900.0)), Ledger(world.store, clock)
+    clock.sleep(10.0)
+    first = routed(world, run, recipe, branches[0], deadline_s=900.0)
+    clock.sleep(passed_s)
+    second = routed(world, run, recipe, branches[1], deadline_s=900.0)
+    assert first.choice is not None and second.choice is not None
+    for decision, at_s, stages in ((first, 10.0, 3), (second, 10.0 + passed_s, 2)):
+        assert [need.stage for need in decision.question.needs][-1] == "compare"
+        left_s = 900.0 - at_s - overhead_s(world, stages)
+        assert decision.question.deadline_left_s == pytest.approx(left_s)
+    (given,) = second.question.upstream
+    assert (given.stage, given.ready_s) == (
+        branches[0],
+        pytest.approx(max(0.0, first.choice.p95_s - passed_s)),
+    )
+    (compare,) = second.plan
+    ends_s = passed_s + max(given.ready_s, second.choice.p95_s) + compare.reserved_s
+    assert 10.0 + ends_s <= 900.0
+    state = ledger.state(run.start.account)
+    held = {each.stage: each.amount_usd for each in state.reservations.values()}
+    assert [held[stage] for stage in branches] == [first.choice.p95_usd, second.choice.p95_usd]
+    assert second.question.held_usd == state.held_usd - second.choice.p95_usd
+    assert state.held_usd + compare.reserved_usd <= ENOUGH
+
+
+@pytest.mark.parametrize("branches", BRANCHES)
+def test_the_second_branch_is_accepted_until_its_time_runs_out_and_then_refused_without_a_reservation(
+    one_pool: World, clock: SetClock, recipe: Recipe, branches: tuple[str, str]
+) -> None:
+    run, ledger = (
+        admit(one_pool, request_for(recipe, "begin", deadline_s=300.0)),
+        Ledger(one_pool.store, clock),
+    )
+    first = routed(one_pool, run, recipe, branches[0], deadline_s=300.0)
+    needed_s = {each.stage: each.reserved_s for each in first.plan}
+    assert first.choice is not None
+    last_s = 300.0 - overhead_s(one_pool, 2) - needed_s[branches[1]] - needed_s["compare"]
+    # By then the first branch has ended, whatever it took.
+    assert last_s > first.choice.p95_s
+    clock.at_s = last_s + 0.01
+    before = ledger.state(run.start.account)
+    with pytest.raises(Refused, match="would be enough for the fastest plan"):
+        routed(one_pool, run, recipe, branches[1], deadline_s=300.0)
+    assert ledger.state(run.start.account).held_usd == before.held_usd
+    clock.at_s = last_s - 0.01
+    second = routed(one_pool, run, recipe, branches[1], deadline_s=300.0)
+    assert second.choice is not None and second.choice.p95_s == needed_s[branches[1]]
+
+
+@pytest.mark.parametrize("branches", BRANCHES)
+def test_both_branches_fit_the_smallest_budget_however_much_time_passes_between_them(
+    world: World, clock: SetClock, recipe: Recipe, branches: tuple[str, str]
+) -> None:
+    budget_usd = least_usd(world, recipe)
+    run = admit(world, request_for(recipe, "begin", budget_usd))
+    ledger = Ledger(world.store, clock)
+    for stage in (*branches, "compare"):
+        decision = routed(world, run, recipe, stage, budget_usd)
+        assert decision.choice is not None
+        assert decision.choice.p95_usd + decision.choice.reserved_later_usd <= decision.question.left_usd
+        assert ledger.state(run.start.account).held_usd <= budget_usd
+        clock.sleep(3600.0)
 
 
 def test_a_failed_stage_is_planned_again_by_its_concurrent_stages(world: World, recipe: Recipe) -> None:
