@@ -90,7 +90,11 @@ def copy_of_repository(changed: Mapping[str, str]) -> Iterator[Path]:
 
 
 def failure(copy: Path, options: list[str]) -> str:
-    """Run tests of a copy; return the first test that failed, or that time was up; empty: all passed."""
+    """Run tests of a copy; return the first test that failed, or that time was up; empty: all passed.
+
+    Raises:
+        SystemExit: another process ended the tests.
+    """
     environment = os.environ | {"PYTHONPATH": str(copy)}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *options]
@@ -105,6 +109,8 @@ def failure(copy: Path, options: list[str]) -> str:
         except subprocess.TimeoutExpired:
             os.killpg(pytest.pid, signal.SIGKILL)
             return "timed out"
+        if code < 0:
+            sys.exit(f"pytest was ended by signal {-code}: run this again with the same --results")
         if code in PASSED:
             return ""
         output.seek(0)

@@ -130,3 +130,24 @@ def test_a_changed_record_is_shown_by_its_first_plain_fields() -> None:
     cheaper = one.model_copy(update={"quotes": (quote("cpu-1", "0.01"), *one.quotes[1:])})
     (change,) = compare(decide(one), decide(cheaper)).changes
     assert "pool=cpu-1 market=on-demand usd_per_hour=0.010000 as_of=2026-11-01" in change.fields[0]
+
+
+def test_of_a_node_pools_shares_the_usable_ones_come_first_by_cost() -> None:
+    """The smallest share is the cheapest, and has too little memory."""
+    shares = [
+        CPU_2.model_copy(update={"name": f"node/{name}", "node_pool": "node", "memory_gb": memory_gb})
+        for name, memory_gb in (("a-small", 0.1), ("b-costly", 4), ("c-cheap", 4))
+    ]
+    prices = (
+        quote("cpu-1", "0.04"),
+        quote("node/a-small", "0.01"),
+        quote("node/b-costly", "2"),
+        quote("node/c-cheap", "1"),
+    )
+    found = why_not(decide(laptop_question((EVALUATE,), pools=(CPU_1, *shares), quotes=prices)), "node")
+    assert [each.offer for each in found] == [
+        "node/c-cheap on-demand",
+        "node/b-costly on-demand",
+        "node/a-small on-demand",
+    ]
+    assert [each.selected_at_usd_per_hour is None for each in found] == [False, False, True]
