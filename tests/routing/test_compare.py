@@ -9,8 +9,10 @@ from examples import examples
 from hypothesis import given
 from routing_cases import CPU_1, CPU_2, EVALUATE, INGEST, TRAIN, laptop_question, quote, tight_questions
 
+from shoestring.config.preferences import Preferences, WorkloadClass
 from shoestring.core.errors import UsageError
 from shoestring.core.money import from_microusd, microusd
+from shoestring.core.types import Market, MarketTerms
 from shoestring.routing.analysis.compare import IDENTITY_FIELDS, INPUT_GROUPS, choice_text, compare, why_not
 from shoestring.routing.decide import decide
 from shoestring.routing.question import Question
@@ -151,3 +153,17 @@ def test_of_a_node_pools_shares_the_usable_ones_come_first_by_cost() -> None:
         "node/a-small on-demand",
     ]
     assert [each.selected_at_usd_per_hour is None for each in found] == [False, False, True]
+
+
+def test_why_not_lists_a_usable_market_before_a_cheaper_excluded_one() -> None:
+    both = CPU_2.model_copy(update={"markets": {Market.ON_DEMAND: MarketTerms(), Market.SPOT: MarketTerms()}})
+    on_demand = WorkloadClass(markets=(Market.ON_DEMAND,))
+    question = laptop_question(
+        (EVALUATE,),
+        pools=(CPU_1, both),
+        quotes=(quote("cpu-1", "0.04"), quote("cpu-2", "0.08"), quote("cpu-2", "0.06", Market.SPOT)),
+        preferences=Preferences(workload_classes=dict.fromkeys(("compute", "data", "memory"), on_demand)),
+    )
+    found = why_not(decide(question), "cpu-2")
+    assert [each.offer for each in found] == ["cpu-2 on-demand", "cpu-2 spot"]
+    assert "only on on-demand" in found[1].reason
