@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,10 +23,7 @@ from routing_cases import (
     quote,
 )
 
-from shoestring.config.policy import Policy
 from shoestring.config.preferences import Preferences, WorkloadClass
-from shoestring.config.yaml_files import parse
-from shoestring.core.errors import WorldError
 from shoestring.core.record import record_bytes
 from shoestring.core.types import Market, MarketTerms, Need, Pool
 from shoestring.routing.analysis.replay import replay
@@ -272,43 +268,3 @@ def test_a_price_of_delay_selects_the_faster_machine() -> None:
     assert hasty.choice.est_usd < Decimal("0.01"), "money is reserved and expected without it"
     own = decision_of({"data": {"delay_usd_per_hour": 0}}, (PREPROCESS, EVALUATE), delay_usd_per_hour="3")
     assert own.choice is not None and own.choice.pool == "cpu-1"
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (
-            "workload_classes: {fast: {}}",
-            "workload_classes.fast.[key]: Input should be 'compute', 'data' or 'memory'",
-        ),
-        (
-            "workload_classes: {compute: {market: [spot]}}",
-            "workload_classes.compute.market: Extra inputs are not permitted",
-        ),
-        (
-            "workload_classes: {compute: {markets: []}}",
-            "workload_classes.compute.markets: Tuple should have at least 1 item",
-        ),
-        (
-            "workload_classes: {compute: {hardware: cpu, gpus: [L4]}}",
-            "hardware: cpu and gpus exclude each other: leave out one of them",
-        ),
-        ("workload_classes: {data: {max_preemptions_per_hour: -1}}", "greater than or equal to 0"),
-        (
-            "delay_usd_per_hour: -0.5",
-            "delay_usd_per_hour: Input should be greater than or equal to 0",
-        ),
-        ("delay_usd_per_hour: much", "'much' is not an amount of dollars"),
-        ("name: My Policy", "name: String should match pattern"),
-        ("version: 0", "version: Input should be greater than or equal to 1"),
-    ],
-)
-def test_an_invalid_policy_is_refused_with_the_place_and_the_fix(text: str, message: str) -> None:
-    with pytest.raises(WorldError, match="policy") as error:
-        parse(text, Policy, "policy.yaml", WorldError)
-    assert message in str(error.value)
-
-
-def test_the_packaged_policy_is_valid() -> None:
-    shipped = Path(__file__).parents[2] / "manifests/base/policy.yaml"
-    assert parse(shipped.read_text(), Policy, "policy.yaml", WorldError).name == "default"
