@@ -64,9 +64,7 @@ def check_every_candidate(case: Case, prune_above_offers: int) -> None:
         if samples < case.candidates.offers[0].samples:
             assert total <= best.total[row] <= total + case.sample_price(row)
             continue
-        assert (best.total[row], best.needs_micro[row]) == (total, micro)
-        if question.deadline_left_s is not None:
-            assert best.needs_ms[row] == ms
+        assert (best.total[row], best.needs_micro[row], best.needs_ms[row]) == (total, micro, ms)
 
 
 def check_choice(case: Case, decision: Decision) -> None:
@@ -84,11 +82,8 @@ def check_choice(case: Case, decision: Decision) -> None:
     assert microusd(choice.reserved_later_usd) == plans.later_p95[one]
     if question.needs[0].elastic:
         return
-    needed_ms = 0 if question.deadline_left_s is None else ms
-    assert (total, micro, needed_ms, choice.candidate) == min(
-        (*each[1:3], each[3] if needed_ms else 0, row) for row, each in expected.items()
-    )
-    assert (chosen.total[0], chosen.micro[0]) == (total, micro)
+    assert (total, micro, ms, choice.candidate) == min((*each[1:], row) for row, each in expected.items())
+    assert (chosen.total[0], chosen.micro[0], chosen.ms[0]) == (total, micro, ms)
 
 
 def check_refusals(case: Case, decision: Decision) -> None:
