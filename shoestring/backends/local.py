@@ -27,7 +27,7 @@ from shoestring.config.yaml_files import parse, read_text
 from shoestring.core.errors import WorldError
 from shoestring.core.interfaces import Clock, PodLifetime, ProcessUsage
 from shoestring.core.pod_ref import LabelledPod, LocalProcess, PodRef
-from shoestring.core.record import SCHEMA_VERSION, digest
+from shoestring.core.record import SCHEMA_VERSION, SchemaVersion, digest
 from shoestring.core.types import Placement, Pool, Quote
 from shoestring.pricing.catalogues import open_catalogue
 from shoestring.pricing.price_book import PriceListing, build_price_book, read_listing
@@ -47,7 +47,7 @@ WORLD_MOUNT_PATH = Path("/etc/shoestring")
 class WorldFile(PriceList):
     """`world.yaml` of one machine: its pools, their prices, and the store."""
 
-    schema_version: Literal[3] = SCHEMA_VERSION
+    schema_version: SchemaVersion = SCHEMA_VERSION
     name: str = "laptop"
     purpose: Literal["run", "plan"] = Field(
         "run", description="'plan': the file is only planned with, and nothing can run on its pools"

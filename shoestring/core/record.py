@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import hashlib
 from datetime import datetime
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from shoestring.core.canonical_json import json_text
 
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 """The version of every stored object, world file and compiled pipeline.
 
 It rises when one of them changes its form.
+"""
+SchemaVersion = Literal[3, 4]
+"""The versions that are read: this one and the one before.
+
+Version 4 only adds fields, each with a default, so a record of version 3 needs no translation.
 """
 
 
@@ -27,7 +32,7 @@ class Record(BaseModel):
 class StoredRecord(Record):
     """A record that is stored or compiled, with the version in which it was written."""
 
-    schema_version: Literal[3] = SCHEMA_VERSION
+    schema_version: SchemaVersion = SCHEMA_VERSION
 
 
 def utc_text(moment: datetime) -> str:
@@ -62,6 +67,6 @@ def validation_message(error: ValidationError) -> str:
 def other_version(found: object) -> str:
     """Return the sentence that refuses what another version of Shoestring wrote."""
     return (
-        f"schema version {found} is not readable: this version of Shoestring reads schema version "
-        f"{SCHEMA_VERSION}"
+        f"schema version {found} is not readable: this version of Shoestring reads schema versions "
+        f"{' and '.join(map(str, get_args(SchemaVersion)))}"
     )

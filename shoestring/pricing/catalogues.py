@@ -22,7 +22,7 @@ from typing import Any
 
 from shoestring.config.yaml_files import parse, read_text
 from shoestring.core.errors import WorldError
-from shoestring.core.record import SCHEMA_VERSION, Record
+from shoestring.core.record import SCHEMA_VERSION, Record, SchemaVersion
 from shoestring.core.types import Market, RejectedPrice
 from shoestring.pricing.price_list import DEFAULT_CATALOGUE, CatalogueFile
 from shoestring.pricing.rows import ExchangeRate, PriceRow, RowError, parse_row
@@ -39,7 +39,7 @@ SHOESTRING_COLUMNS = {"machine", "market"}
 class YamlPriceList(Record):
     """A price list in YAML."""
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: SchemaVersion = SCHEMA_VERSION
     prices: tuple[dict[str, Any], ...]
 
 

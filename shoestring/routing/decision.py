@@ -9,7 +9,7 @@ from pydantic import Field
 
 from shoestring.config.preferences import Arm
 from shoestring.core.money import Usd
-from shoestring.core.record import SCHEMA_VERSION, Record
+from shoestring.core.record import SCHEMA_VERSION, Record, SchemaVersion
 from shoestring.core.types import STANDARD_CLASS, Format, Market, Placement, StorageClassName
 from shoestring.routing.candidates import NONE, ArrayRecord, Candidates, IntArray, RefusalCode
 from shoestring.routing.question import ZERO_USD, AppliedPolicy, Question
@@ -127,7 +127,7 @@ class Decision(ArrayRecord):
     `refusal_codes`, and -1 for the chosen one. `refusals` explains the candidates that a page shows first.
     """
 
-    schema_version: Literal[3] = SCHEMA_VERSION
+    schema_version: SchemaVersion = SCHEMA_VERSION
     question: Question
     candidates: Candidates
     choice: Choice | None

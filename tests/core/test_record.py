@@ -21,16 +21,22 @@ STOCK_OUT = StockOut.model_validate(
 )
 
 
-@pytest.mark.parametrize("version", [1, SCHEMA_VERSION - 1, SCHEMA_VERSION + 1])
+@pytest.mark.parametrize("version", [1, SCHEMA_VERSION - 2, SCHEMA_VERSION + 1])
 def test_the_message_names_both_versions_and_nothing_else(version: int) -> None:
     written = json.loads(record_bytes(STOCK_OUT)) | {"schema_version": version, "why": "an older field"}
     with pytest.raises(ValidationError) as refused:
         StockOut.model_validate(written)
     assert validation_message(refused.value) == (
         f"schema version {version} is not readable: "
-        f"this version of Shoestring reads schema version {SCHEMA_VERSION}"
+        f"this version of Shoestring reads schema versions {SCHEMA_VERSION - 1} and {SCHEMA_VERSION}"
     )
 
 
 def test_a_record_of_this_version_is_read_back() -> None:
     assert StockOut.model_validate_json(record_bytes(STOCK_OUT)) == STOCK_OUT
+
+
+def test_a_record_of_the_version_before_is_read_and_keeps_its_bytes() -> None:
+    written = json.loads(record_bytes(STOCK_OUT)) | {"schema_version": SCHEMA_VERSION - 1}
+    read = StockOut.model_validate(written)
+    assert json.loads(record_bytes(read)) == written

@@ -23,7 +23,7 @@ from shoestring.config.yaml_files import parse, read_text
 from shoestring.core import store_layout
 from shoestring.core.errors import NotInStore, WorldError
 from shoestring.core.interfaces import Store
-from shoestring.core.record import SCHEMA_VERSION, Record, StoredRecord, digest, record_bytes
+from shoestring.core.record import SCHEMA_VERSION, Record, SchemaVersion, StoredRecord, digest, record_bytes
 from shoestring.core.types import Market
 from shoestring.pricing.catalogues import Catalogue, default_catalogue, open_catalogue
 from shoestring.pricing.price_book import PriceListing, read_listing
@@ -137,7 +137,7 @@ class PoolsFile(StoredRecord):
 class PricesFile(PriceList):
     """`prices.yaml`: the prices of whole nodes. Price lists that it names are in the same folder."""
 
-    schema_version: Literal[3] = SCHEMA_VERSION
+    schema_version: SchemaVersion = SCHEMA_VERSION
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,13 @@ from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from types import ModuleType
-from typing import Literal
 
 from pydantic import Field, JsonValue
 
 from shoestring.core import store_layout
 from shoestring.core.errors import UnknownName
 from shoestring.core.interfaces import Store
-from shoestring.core.record import Record, digest
+from shoestring.core.record import Record, SchemaVersion, digest
 from shoestring.core.types import STANDARD_CLASS, Format, Need, StageOutcome
 from shoestring.data.recipe import Recipe
 from shoestring.data.storage import cache
@@ -46,7 +45,7 @@ class RemainingStages(Record):
     `schema_version` has no default, so that it is always written.
     """
 
-    schema_version: Literal[3]
+    schema_version: SchemaVersion
     needs: tuple[Need, ...]
     origin: Origin | None = Field(
         None, description="None: a built-in stage, whose code and settings the router knows"
