@@ -92,6 +92,7 @@ MANDATORY = {
 # several pricing categories, tags.
 OTHER = {
     "ChargeFrequency": text(nullable=False, allowed=FREQUENCIES),
+    "InvoiceId": text(),
     "ServiceSubcategory": text(nullable=False, allowed=COMPUTE | NETWORKING | STORAGE),
     "PricingCategory": text(allowed=PRICING_CATEGORIES),
     **dict.fromkeys(

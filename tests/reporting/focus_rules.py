@@ -183,6 +183,10 @@ ROW_RULES: dict[str, tuple[str, Callable[[Row], bool]]] = {
         ),
     ),
     "BilledCost": ("is 0 where a commitment covers it", _billed),
+    "BilledCost.": (
+        "is 0 where the provider does not issue the invoice",
+        lambda row: row["ProviderName"] == row["InvoiceIssuerName"] or Decimal(row["BilledCost"]) == 0,
+    ),
     "ListCost": ("is ListUnitPrice x PricingQuantity", _product("ListUnitPrice", "ListCost")),
     "ContractedCost": (
         "is ContractedUnitPrice x PricingQuantity",

@@ -201,6 +201,14 @@ def test_a_reserved_machine_is_committed_and_billed_at_purchase(tmp_path: Path) 
     assert '"GpuCount": 1' in row["SkuPriceDetails"]
 
 
+@EVERY
+def test_the_provider_issues_the_invoices_whose_numbers_are_unknown(story: Story, tmp_path: Path) -> None:
+    file = exported(story(tmp_path))
+    assert "InvoiceId" in file.split("\n", 1)[0].split(",")
+    for row in csv_rows(file):
+        assert (row["InvoiceIssuerName"], row["ProviderName"], row["InvoiceId"]) == ("laptop", "laptop", "")
+
+
 def test_spot_charges_have_the_dynamic_pricing_category(tmp_path: Path) -> None:
     spot = Pool(
         name="n2", cores=4, memory_gb=16, markets={Market.SPOT: MarketTerms(preemptions_per_hour=0.1)}
@@ -253,6 +261,7 @@ WRONG = {
     "SubAccountName": "spring",
     "CommitmentDiscountId": "x",
     "ProviderName": "",
+    "InvoiceIssuerName": "Shoestring",
     "PublisherName": "N/A",
     "ChargeClass": "Mistake",
     "ServiceSubcategory": "Virtual Things",

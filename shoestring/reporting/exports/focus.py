@@ -7,6 +7,9 @@ needs no price.
 
     EffectiveCost = ListCost = ContractedCost = price x hours    at the price of the decision, the only list
     BilledCost    = the same, or 0 for reserved machines, whose commitment was billed when it was bought
+
+The provider of the machines issues the invoices, not Shoestring. The ledger does not know their numbers, so
+`InvoiceId` is null.
 """
 
 from __future__ import annotations
@@ -32,10 +35,10 @@ BilledCost BillingAccountId BillingAccountName BillingCurrency BillingPeriodEnd 
 ChargeCategory ChargeClass ChargeDescription ChargeFrequency ChargePeriodEnd ChargePeriodStart
 CommitmentDiscountCategory CommitmentDiscountId CommitmentDiscountName CommitmentDiscountQuantity
 CommitmentDiscountStatus CommitmentDiscountType CommitmentDiscountUnit ConsumedQuantity ConsumedUnit
-ContractedCost ContractedUnitPrice EffectiveCost InvoiceIssuerName ListCost ListUnitPrice PricingCategory
-PricingQuantity PricingUnit ProviderName PublisherName RegionId RegionName ResourceId ResourceName
-ResourceType ServiceCategory ServiceName ServiceSubcategory SkuId SkuMeter SkuPriceDetails SkuPriceId
-SubAccountId SubAccountName Tags
+ContractedCost ContractedUnitPrice EffectiveCost InvoiceId InvoiceIssuerName ListCost ListUnitPrice
+PricingCategory PricingQuantity PricingUnit ProviderName PublisherName RegionId RegionName ResourceId
+ResourceName ResourceType ServiceCategory ServiceName ServiceSubcategory SkuId SkuMeter SkuPriceDetails
+SkuPriceId SubAccountId SubAccountName Tags
 """
 EXTENSION_COLUMN_NAMES = """
 x_Attempt x_DecisionKey x_EstimatedCost x_Kind x_LedgerAccount x_LedgerEntry x_P95Cost x_Recipe x_RunId
@@ -44,7 +47,6 @@ x_Stage x_Status
 COLUMNS = tuple(COLUMN_NAMES.split())
 EXTENSION_COLUMNS = tuple(EXTENSION_COLUMN_NAMES.split())
 CAMPAIGN_TAG = "shoestring.dev/campaign"
-ISSUER = "Shoestring"
 HOURS = "Hours"
 PRICING = {Market.ON_DEMAND: "Standard", Market.SPOT: "Dynamic", Market.RESERVED: "Committed"}
 QUANTITY_QUANTUM = Decimal("1e-12")
@@ -132,7 +134,7 @@ def _common(charge: Charge, provider: str) -> Row:
         "ChargeFrequency": "Usage-Based",
         "ChargePeriodStart": _moment(started_at),
         "ChargePeriodEnd": _moment(ended_at),
-        "InvoiceIssuerName": ISSUER,
+        "InvoiceIssuerName": provider,
         "ProviderName": provider,
         "PublisherName": provider,
         "ServiceCategory": "Compute",
