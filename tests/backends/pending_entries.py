@@ -42,7 +42,7 @@ def contended_ledger(store: Store, cap_usd: Decimal = Decimal(1)) -> Ledger:
     Ledger(store, WallClock()).open("run", cap_usd, parent=None)
     account = ChainWriter(store, WallClock()).latest("run")
     written = StoredObject(
-        (next_entry(account, pending_entry("run", "first", 0).draft, WallClock()),), contended=True
+        next_entry(account, pending_entry("run", "first", 0).draft, WallClock(), 2)[:1], contended=True
     )
     store.put(store_layout.ledger_entry("run", 2), written.data, if_absent=True)
     return Ledger(store, WallClock(), "me")

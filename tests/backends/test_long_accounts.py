@@ -31,10 +31,10 @@ def test_a_new_writer_reads_a_long_account_from_its_checkpoint(tmp_path: Path) -
         ledger.reserve("run", f"mine-{entries}", "work", 1, CENT / 1000)
         entries = ledger.state("run").entries
     kept = load_checkpoint(store, "run")
-    assert kept and kept.number == entries > MIN_INTERVAL and kept.object_number == entries - 40
+    assert kept and kept.named_by == MIN_INTERVAL <= entries and kept.named_in == entries - 40
     assert Ledger(store, WallClock()).state("run") == ledger.state("run")
-    # Of the entries before the checkpoint, the writer reads only the object that holds the checkpointed one.
-    for number in AccountChain(store, "run").object_numbers - {kept.object_number}:
+    # Of the entries before the checkpoint, the writer reads only the object that names the checkpoint.
+    for number in AccountChain(store, "run").object_numbers - {kept.named_in}:
         (store.root / store_layout.ledger_entry("run", number)).unlink()
     assert Ledger(store, WallClock()).state("run") == ledger.state("run")
     (store.root / store_layout.ledger_checkpoint("run")).unlink()

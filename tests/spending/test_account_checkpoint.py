@@ -30,8 +30,9 @@ from shoestring.spending.ledger.account_checkpoint import (
     AccountCheckpoint,
     HashedCheckpoint,
     checkpoint_is_due,
-    compare_checkpoint,
     load_checkpoint,
+    make_checkpoint,
+    same_account,
     write_checkpoint,
 )
 from shoestring.spending.ledger.chain_writer import ChainWriter
@@ -88,14 +89,14 @@ def test_an_account_restored_from_a_checkpoint_continues_like_the_original(reque
         with suppress(BudgetExceeded, LedgerConflict):
             do(ledger, *request)
         true = ChainWriter(store, clock).latest("run")
-        write_checkpoint(store, true)
-        saved = load_checkpoint(store, "run")
-        compare_checkpoint(saved, true)
+        write_checkpoint(store, make_checkpoint(true, true.number + 1))
+        saved = load_checkpoint(store, "run").account
+        assert same_account(saved, true)
         restored.append(saved)
         for account in restored:
             while hashed := read_entry(store, "run", account.number + 1):
                 account.apply(hashed)
-            compare_checkpoint(account, true)
+            assert same_account(account, true)
 
 
 def test_a_new_writer_reads_only_the_entries_after_the_last_checkpoint(store, clock):
@@ -135,7 +136,7 @@ def test_a_missing_or_old_checkpoint_changes_nothing(store, clock, where):
         early = Account("run")
         for number in range(1, 41):
             early.apply(read_entry(store, "run", number))
-        write_checkpoint(store, early)
+        write_checkpoint(store, of_version_3(make_checkpoint(early, 41)))
     assert Ledger(store, clock).state("run") == state
     verify(store, {})
 
@@ -150,12 +151,61 @@ def test_a_damaged_checkpoint_is_reported(store, clock):
             read()
 
 
+def with_changes(saved: HashedCheckpoint, **changes: object) -> HashedCheckpoint:
+    """Return a checkpoint with other content and the hash of it."""
+    changed = AccountCheckpoint.model_validate(saved.checkpoint.model_dump() | changes)
+    return HashedCheckpoint(checkpoint=changed, sha256=digest(record_bytes(changed)))
+
+
+def of_version_3(saved: HashedCheckpoint) -> HashedCheckpoint:
+    """Return the checkpoint as version 3 wrote it: no entry names it."""
+    return with_changes(saved, schema_version=3, named_in=None)
+
+
 def write_wrong_checkpoint(store: FolderStore, **changes: object) -> None:
     """Write a checkpoint with a valid hash and wrong content."""
     path = store.root / store_layout.ledger_checkpoint("run")
+    write_checkpoint(store, with_changes(HashedCheckpoint.model_validate_json(path.read_bytes()), **changes))
+
+
+@pytest.mark.parametrize(
+    "changes", [{"spent_microusd": 0, "held_microusd": 0}, {"cap_microusd": 90_000_000}, {"closed": True}]
+)
+def test_a_checkpoint_that_no_entry_names_never_changes_what_a_writer_may_spend(store, clock, changes):
+    true = Ledger(store, clock).state("run")
+    write_wrong_checkpoint(store, **changes)
+    with pytest.raises(LedgerCorrupt, match=r"00000384\.json: does not name checkpoint\.json"):
+        Ledger(store, clock).reserve("run", "more", "other", 1, Decimal("0.001"))
+    write_wrong_checkpoint(store, **changes, named_in=None, schema_version=3)
+    with pytest.raises(BudgetExceeded):
+        Ledger(store, clock).reserve("run", "more", "other", 1, true.left_usd + Decimal("0.001"))
+    assert Ledger(store, clock).state("run") == true
+    with pytest.raises(LedgerCorrupt, match=r"does not give the state that checkpoint\.json has"):
+        verify(store, {})
+
+
+def test_a_store_of_version_3_is_read_from_the_start_once(store, clock):
+    path = store.root / store_layout.ledger_checkpoint("run")
+    write_checkpoint(store, of_version_3(HashedCheckpoint.model_validate_json(path.read_bytes())))
+    verify(store, {})
+    fetches = []
+    for number in range(3):
+        counting = CountingStore(store.root)
+        Ledger(counting, clock).reserve("run", f"more-{number}", "work", 1, Decimal("0.001"))
+        fetches.append(counting.fetches)
+    assert fetches[0] >= LONG and max(fetches[1:]) < 10
+    assert load_checkpoint(store, "run").named_by == LONG + 2
+    verify(store, {})
+
+
+def test_a_checkpoint_that_verify_could_not_tell_from_the_true_one_must_be_named(store):
+    path = store.root / store_layout.ledger_checkpoint("run")
     saved = HashedCheckpoint.model_validate_json(path.read_bytes())
-    changed = AccountCheckpoint.model_validate(saved.checkpoint.model_dump() | changes)
-    path.write_bytes(record_bytes(HashedCheckpoint(checkpoint=changed, sha256=digest(record_bytes(changed)))))
+    write_checkpoint(
+        store, with_changes(saved, settled=(*saved.checkpoint.settled, *saved.checkpoint.settled))
+    )
+    with pytest.raises(LedgerCorrupt, match=r"00000384\.json: does not name checkpoint\.json"):
+        verify(store, {})
 
 
 @pytest.mark.parametrize(
@@ -178,13 +228,13 @@ def test_verify_finds_a_checkpoint_that_differs_from_the_entries(store, changes)
 
 def test_a_chain_cut_off_before_its_checkpoint_is_reported_to_every_reader(store, clock):
     at = json.loads((store.root / store_layout.ledger_checkpoint("run")).read_bytes())["checkpoint"]["number"]
-    for number in range(at, LONG + 2):
+    for number in range(at + 1, LONG + 2):
         (store.root / store_layout.ledger_entry("run", number)).unlink(missing_ok=True)
     for read in (lambda: Ledger(store, clock).state("run"), lambda: verify(store, {})):
-        with pytest.raises(LedgerCorrupt, match=rf"{at:08d}\.json: is "):
+        with pytest.raises(LedgerCorrupt, match=rf"{at + 1:08d}\.json: (is|does not name checkpoint)"):
             read()
     (store.root / "ledger/run/head.json").unlink()
-    with pytest.raises(LedgerCorrupt, match=rf"{at:08d}\.json: is missing"):
+    with pytest.raises(LedgerCorrupt, match=rf"{at + 1:08d}\.json: is missing"):
         verify(store, {})
 
 

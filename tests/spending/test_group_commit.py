@@ -97,8 +97,9 @@ def test_the_first_writer_claims_and_collects_at_once(
     store.put(
         f"{store_layout.pending_entries('run', account.number + 1)}theirs.json", record_bytes(proposal("b"))
     )
-    batch = GroupCommit(store, clock, Random(1)).prepare(account, proposal("a"), look)
-    assert batch is not None and look.count == 0
+    prepared = GroupCommit(store, clock, Random(1)).prepare(account, proposal("a"), look)
+    assert prepared is not None and look.count == 0
+    batch = prepared.stored
     assert [each.entry.reservation for each in batch.entries] == ["a", "b"] and batch.contended
     assert any(store.list(claim_key(account)))
 

@@ -69,7 +69,7 @@ class Account(Balances):
         """Apply the entries of an object. Raises LedgerCorrupt."""
         for hashed in stored.entries:
             self.apply(hashed)
-        self.object_number = stored.entries[0].entry.number
+        self.object_number = stored.number
 
     def apply(self, hashed: HashedEntry) -> None:
         """Apply the next entry.

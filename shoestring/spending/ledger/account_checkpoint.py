@@ -1,14 +1,15 @@
 """Checkpoints of accounts: the state of an account at one of its entries, so that a new writer of a long
 chain reads only its end.
 
-A checkpoint is a hint, like the head hint. The entries alone define the account, and `verify` compares the
-two.
+The entry after the checkpoint names its digest, so a reader that finds the two together has the state that
+the writer of that entry checked its caps against. A checkpoint that no entry names is not used. The entries
+alone define the account, and `verify` compares the two.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import datetime
 
 from pydantic import ConfigDict, Field, ValidationError
@@ -19,7 +20,7 @@ from shoestring.core.interfaces import Store
 from shoestring.core.record import Record, StoredRecord, digest, record_bytes
 from shoestring.spending.ledger.account import Account
 from shoestring.spending.ledger.balances import OpenReservation
-from shoestring.spending.ledger.entry import AccountName, Sha256, is_none
+from shoestring.spending.ledger.entry import AccountName, Entry, Sha256, StoredObject, is_none, read_object
 from shoestring.spending.ledger.settled_index import RequestIndex, SettledReservations
 
 MIN_INTERVAL, CHAIN_SHARE = 128, 256
@@ -50,8 +51,14 @@ class AccountCheckpoint(StoredRecord):
     account: AccountName
     number: int
     head: Sha256
+    named_in: int | None = Field(
+        None,
+        exclude_if=is_none,
+        description="number of the object with the entry that names this checkpoint; null: none does, because"
+        " an earlier version wrote it",
+    )
     object_number: int | None = Field(
-        None, exclude_if=is_none, description="number of the object with the last entry, if it is in a batch"
+        None, exclude_if=is_none, description="of an earlier version's checkpoint; not used"
     )
     parent: str | None
     campaign: str | None
@@ -90,13 +97,35 @@ def checkpoint_is_due(number: int) -> bool:
     return number % every == 0
 
 
-def write_checkpoint(store: Store, account: Account) -> None:
-    """Write a checkpoint of the account, replacing the one before. Raises StoreError."""
+@dataclass(frozen=True, slots=True)
+class SavedAccount:
+    """An account as of its checkpoint, the checkpoint's digest, and the number of the object that names it.
+
+    `named_in` None: no entry names it.
+    """
+
+    account: Account
+    sha256: str
+    named_in: int | None
+
+    @property
+    def named_by(self) -> int:
+        """The number of the entry that names the checkpoint: the one after it."""
+        return self.account.number + 1
+
+    @property
+    def last_number(self) -> int:
+        """The number of the last entry that existed when the checkpoint was written."""
+        return self.named_by if self.named_in else self.account.number
+
+
+def make_checkpoint(account: Account, named_in: int) -> HashedCheckpoint:
+    """Return a checkpoint of the account. The next entry, in object `named_in`, must name its digest."""
     checkpoint = AccountCheckpoint(
         account=account.name,
         number=account.number,
         head=account.head,
-        object_number=account.object_number if account.object_number != account.number else None,
+        named_in=named_in,
         parent=account.parent,
         campaign=account.campaign,
         cap_microusd=account.cap_microusd,
@@ -115,11 +144,15 @@ def write_checkpoint(store: Store, account: Account) -> None:
         requests=account.requests.pack(),
         settled=account.settled.pack(),
     )
-    hashed = HashedCheckpoint(checkpoint=checkpoint, sha256=digest(record_bytes(checkpoint)))
-    store.put(store_layout.ledger_checkpoint(account.name), record_bytes(hashed))
+    return HashedCheckpoint(checkpoint=checkpoint, sha256=digest(record_bytes(checkpoint)))
 
 
-def load_checkpoint(store: Store, name: str) -> Account | None:
+def write_checkpoint(store: Store, hashed: HashedCheckpoint) -> None:
+    """Write a checkpoint, replacing the one before. Raises StoreError."""
+    store.put(store_layout.ledger_checkpoint(hashed.checkpoint.account), record_bytes(hashed))
+
+
+def load_checkpoint(store: Store, name: str) -> SavedAccount | None:
     """Return the account as of its last checkpoint, or None if it has none.
 
     Raises:
@@ -143,13 +176,38 @@ def load_checkpoint(store: Store, name: str) -> Account | None:
             "its checkpoint.json was changed: verify the entries, then delete it "
             "(a later entry writes a new one)",
         )
-    return _restore(found.checkpoint)
+    return SavedAccount(_restore(found.checkpoint), found.sha256, found.checkpoint.named_in)
+
+
+def restore(store: Store, saved: SavedAccount) -> tuple[Account, StoredObject] | None:
+    """Return the account after the object that names its checkpoint, and that object.
+
+    None: no entry names the checkpoint, because an earlier version wrote it.
+
+    Raises:
+        LedgerCorrupt: the entry that should name the checkpoint is missing, or names another one.
+    """
+    if saved.named_in is None:
+        return None
+    account = saved.account
+    stored = read_object(store, account.name, saved.named_in)
+    later = [each for each in (stored.entries if stored else ()) if each.entry.number >= saved.named_by]
+    if stored is None or not later or later[0].entry.checkpoint != saved.sha256:
+        raise LedgerCorrupt(
+            account.name,
+            saved.named_by,
+            "does not name checkpoint.json: the chain was cut off or changed, or checkpoint.json was "
+            "replaced; verify the entries, then delete checkpoint.json",
+        )
+    for hashed in later:
+        account.apply(hashed)
+    account.object_number = stored.number
+    return account, stored
 
 
 def _restore(saved: AccountCheckpoint) -> Account:
     account = Account(saved.account)
     account.number, account.head = saved.number, saved.head
-    account.object_number = saved.object_number or saved.number
     account.parent, account.campaign, account.closed = saved.parent, saved.campaign, saved.closed
     account.cap_microusd, account.cap_entry = saved.cap_microusd, saved.cap_entry
     account.initial_cap_microusd = saved.initial_cap_microusd
@@ -164,19 +222,29 @@ def _restore(saved: AccountCheckpoint) -> Account:
     return account
 
 
-def compare_checkpoint(saved: Account, computed: Account) -> None:
-    """Compare a checkpoint with the account that was computed from its entries. Raises LedgerCorrupt if they
-    differ.
+def compare_checkpoint(saved: SavedAccount, computed: Account, last: Entry) -> None:
+    """Compare a checkpoint with the account that was computed from its entries, and with the entry that
+    names it, where `last` is the last of them. Raises LedgerCorrupt if they differ.
     """
-    same_history = (
-        saved.requests.pack() == computed.requests.pack() and saved.settled.all() == computed.settled.all()
-    )
-    if not same_history or _comparable(saved) != _comparable(computed):
+    if computed.number == saved.account.number and not same_account(saved.account, computed):
         raise LedgerCorrupt(
-            saved.name,
-            saved.number,
+            computed.name,
+            computed.number,
             "does not give the state that checkpoint.json has for that entry: delete that file",
         )
+    if computed.number == saved.named_by and saved.named_in and last.checkpoint != saved.sha256:
+        raise LedgerCorrupt(
+            computed.name, computed.number, "does not name checkpoint.json: that file was replaced; delete it"
+        )
+
+
+def same_account(one: Account, other: Account) -> bool:
+    """Return whether two accounts have the same state and the same history."""
+    return (
+        one.requests.pack() == other.requests.pack()
+        and one.settled.all() == other.settled.all()
+        and _comparable(one) == _comparable(other)
+    )
 
 
 def _comparable(account: Account) -> tuple[object, ...]:

@@ -13,7 +13,8 @@ class AccountChain:
 
     `child_reservations` maps the hash of an entry to the child account that it reserved for, and the
     micro-dollars. `object_numbers` are the numbers of the objects that hold the entries. `checkpoint` is the
-    account as of its checkpoint; it is compared with the entries while reading.
+    account as of its checkpoint; it is compared with the entries while reading, also with the one that names
+    it.
     """
 
     def __init__(self, store: Store, name: str, last: int = 0) -> None:
@@ -50,8 +51,8 @@ class AccountChain:
         open_ = self.account.reservations.get(hashed.entry.reservation)
         if open_ and open_.child:
             self.child_reservations[hashed.sha256] = (open_.child, open_.amount_microusd)
-        if self.checkpoint and self.checkpoint.number == self.account.number:
-            compare_checkpoint(self.checkpoint, self.account)
+        if self.checkpoint:
+            compare_checkpoint(self.checkpoint, self.account, hashed.entry)
 
     def find(self, sha256: str) -> HashedEntry | None:
         """Return the entry with this hash, or None.

@@ -39,7 +39,7 @@ from shoestring.spending.ledger.entry import (
     read_object,
     read_objects,
 )
-from shoestring.spending.ledger.group_commit import GroupCommit, PendingEntry, next_entry
+from shoestring.spending.ledger.group_commit import GroupCommit, NextObject, PendingEntry, next_entry
 
 VISIBILITY_TIMEOUT_S, POLL_INTERVAL_S = 60.0, 0.05
 """How long to look for the entry that took a number. NFS may report a new file as missing for up to 30 s."""
@@ -107,17 +107,13 @@ class ChainWriter:
         if (
             hint.number - account.number >= account_checkpoint.MIN_INTERVAL
             and (saved := account_checkpoint.load_checkpoint(self.store, name))
-            and saved.number > account.number
+            and saved.account.number > account.number
         ):
-            stored = read_object(self.store, name, saved.object_number)
-            if stored is None or stored.entries[-1].sha256 != saved.head:
-                raise LedgerCorrupt(
-                    name,
-                    saved.number,
-                    "is not the entry that checkpoint.json was written at: the chain was cut off or changed",
-                )
-            account = saved
-            self._remember(name, stored)
+            if restored := account_checkpoint.restore(self.store, saved):
+                account, stored = restored
+                self._remember(name, stored)
+            else:
+                account.needs_checkpoint = True
         for stored in read_objects(self.store, name, account.number, hint.number):
             self._apply(account, stored)
         return account
@@ -158,11 +154,11 @@ class ChainWriter:
                 account, is_fresh = self.latest(account.name), True
                 continue
             number, began_s = account.number + 1, self._clock.monotonic_s()
-            stored = self._next_object(account, draft, min_left_microusd, has_lost)
-            if stored and self._put(stored):
-                self._apply(account, stored)
-                self._write_hints(account)
-                return stored.entries[0]
+            following = self._next_object(account, draft, min_left_microusd, has_lost)
+            if following and self._put(following.stored):
+                self._apply(account, following.stored)
+                self._write_hints(account, following.checkpoint)
+                return following.stored.entries[0]
             self._wait_for_entry(account, number)
             if not self._is_contended(account):
                 # The losers retry at different times: the first to get a number tells the others of the
@@ -175,12 +171,13 @@ class ChainWriter:
 
     def _next_object(
         self, account: Account, draft: Entry, min_left_microusd: int, has_lost: bool
-    ) -> StoredObject | None:
+    ) -> NextObject | None:
         """Return the object to put under the next number, or None if another writer took that number."""
         if self._is_contended(account):
             pending = PendingEntry(draft=draft, min_left_microusd=min_left_microusd)
             return self._group.prepare(account, pending, partial(self._apply_next, account))
-        return StoredObject((next_entry(account, draft, self._clock),), contended=has_lost)
+        hashed, checkpoint = next_entry(account, draft, self._clock, account.number + 1)
+        return NextObject(StoredObject((hashed,), contended=has_lost), checkpoint)
 
     def _is_contended(self, account: Account) -> bool:
         """Return whether the writer of the newest object met other writers."""
@@ -206,18 +203,20 @@ class ChainWriter:
                     return True
             raise
 
-    def _write_hints(self, account: Account) -> None:
-        """Write the head hint and, when due, a checkpoint. If that fails, the entry is still written."""
+    def _write_hints(self, account: Account, checkpoint: account_checkpoint.HashedCheckpoint | None) -> None:
+        """Write the head hint, and the checkpoint that the entry names. If that fails, the entry is still
+        written.
+        """
         with suppress(StoreError):
             head = HeadHint(number=account.number, sha256=account.head)
             self.store.put(store_layout.ledger_head(account.name), record_bytes(head))
-            written = range(account.object_number, account.number + 1)
-            if any(map(account_checkpoint.checkpoint_is_due, written)):
-                account_checkpoint.write_checkpoint(self.store, account)
+            if checkpoint:
+                account_checkpoint.write_checkpoint(self.store, checkpoint)
+                account.needs_checkpoint = False
 
     def _same_request(self, draft: Entry, hashed: HashedEntry) -> HashedEntry:
         """Return the entry that this request wrote before. Raises LedgerConflict if its content differs."""
-        position = {"number", "prev", "at", "writer"}
+        position = {"number", "prev", "at", "writer", "checkpoint"}
         if draft.model_dump(exclude=position) != hashed.entry.model_dump(exclude=position):
             raise LedgerConflict(
                 draft.account,

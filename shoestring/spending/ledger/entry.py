@@ -97,6 +97,9 @@ class Entry(StoredRecord):
     child_hash: Sha256 | None = Field(
         None, description="settle of a child: hash of the entry that closed the child"
     )
+    checkpoint: Sha256 | None = Field(
+        None, exclude_if=is_none, description="digest of the account's checkpoint as of the entry before"
+    )
 
     @property
     def reserved_in(self) -> tuple[tuple[str, str | None], ...]:
@@ -130,6 +133,10 @@ class StoredObject:
 
     entries: tuple[HashedEntry, ...]
     contended: bool = False
+
+    @property
+    def number(self) -> int:
+        return self.entries[0].entry.number
 
     @property
     def data(self) -> bytes:

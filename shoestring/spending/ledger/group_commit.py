@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from random import Random
 
 from pydantic import ConfigDict, Field, ValidationError
@@ -26,6 +27,11 @@ from shoestring.core.errors import BudgetExceeded, LedgerConflict, NotInStore, S
 from shoestring.core.interfaces import Clock, Store
 from shoestring.core.record import StoredRecord, digest, record_bytes
 from shoestring.spending.ledger.account import Account
+from shoestring.spending.ledger.account_checkpoint import (
+    HashedCheckpoint,
+    checkpoint_is_due,
+    make_checkpoint,
+)
 from shoestring.spending.ledger.entry import (
     MAX_BATCH_ENTRIES,
     PARALLEL_READS,
@@ -61,15 +67,21 @@ class PendingEntry(StoredRecord):
     min_left_microusd: int = Field(0, ge=0)
 
 
+@dataclass(frozen=True, slots=True)
+class NextObject:
+    """The object to put under the next number, and the checkpoint that one of its entries names, if any."""
+
+    stored: StoredObject
+    checkpoint: HashedCheckpoint | None
+
+
 class GroupCommit:
     """Proposes an entry, and collects the proposals of other writers."""
 
     def __init__(self, store: Store, clock: Clock, rng: Random) -> None:
         self._store, self._clock, self._rng = store, clock, rng
 
-    def prepare(
-        self, account: Account, own: PendingEntry, is_taken: Callable[[], bool]
-    ) -> StoredObject | None:
+    def prepare(self, account: Account, own: PendingEntry, is_taken: Callable[[], bool]) -> NextObject | None:
         """Return the next object of `account`, with `own` first, or None if another writer wrote it.
 
         `is_taken` reads the store and returns whether there is an object under the next number.
@@ -126,11 +138,11 @@ class GroupCommit:
             return PendingEntry.model_validate_json(self._store.fetch(key).read_bytes())
         return None
 
-    def _batch(self, account: Account, own: PendingEntry, others: Iterator[PendingEntry]) -> StoredObject:
+    def _batch(self, account: Account, own: PendingEntry, others: Iterator[PendingEntry]) -> NextObject:
         """Return the proposals that may follow each other. The writer of another one sees that it was left
         out.
         """
-        trial, entries = account.copy(), list[HashedEntry]()
+        trial, entries, checkpoint = account.copy(), list[HashedEntry](), None
         for pending in (own, *others):
             if len(entries) == MAX_BATCH_ENTRIES:
                 break
@@ -138,16 +150,26 @@ class GroupCommit:
                 continue
             with suppress(BudgetExceeded, LedgerConflict):
                 trial.check(pending.draft, pending.min_left_microusd)
-                entries.append(hashed := next_entry(trial, pending.draft, self._clock))
+                hashed, made = next_entry(trial, pending.draft, self._clock, account.number + 1)
+                entries.append(hashed)
+                checkpoint = made or checkpoint
                 trial.apply(hashed)
+                trial.needs_checkpoint = False
         # After a batch, one lone proposal is no sign yet that all other writers are done.
-        return StoredObject(
-            tuple(entries), contended=len(entries) > 1 or account.object_number < account.number
-        )
+        contended = len(entries) > 1 or account.object_number < account.number
+        return NextObject(StoredObject(tuple(entries), contended), checkpoint)
 
 
-def next_entry(account: Account, draft: Entry, clock: Clock) -> HashedEntry:
-    """Return the draft as the account's next entry, with its hash."""
-    return hash_entry(
-        draft.model_copy(update={"number": account.number + 1, "prev": account.head, "at": clock.now()})
-    )
+def next_entry(
+    account: Account, draft: Entry, clock: Clock, object_number: int
+) -> tuple[HashedEntry, HashedCheckpoint | None]:
+    """Return the draft as the account's next entry, in the object of this number, with its hash.
+
+    When a checkpoint is due, the entry names the one that is returned with it.
+    """
+    number, checkpoint = account.number + 1, None
+    if account.number and (account.needs_checkpoint or checkpoint_is_due(number)):
+        checkpoint = make_checkpoint(account, object_number)
+    position = {"number": number, "prev": account.head, "at": clock.now()}
+    entry = draft.model_copy(update={**position, "checkpoint": checkpoint.sha256 if checkpoint else None})
+    return hash_entry(entry), checkpoint
