@@ -18,8 +18,8 @@ import typer
 from pydantic import ValidationError
 
 from shoestring.backends.argo import TEMPLATE, Argo, ArgoProgress, ArgoStep, open_argo
+from shoestring.cli.options import budget_from_option
 from shoestring.cli.run_end import print_run_end
-from shoestring.cli.run_request import budget_from_option
 from shoestring.core.errors import ClusterError, UsageError
 from shoestring.core.record import validation_message
 from shoestring.data.recipe import Recipe
@@ -39,7 +39,7 @@ def run_on(
     as_json: bool,
 ) -> None:
     """Start a run of a recipe on the cluster and follow it to its end."""
-    budget_usd = budget_from_option(budget, recipe.budget_usd)
+    budget_usd = budget_from_option(budget) or recipe.budget_usd
     argo = open_argo(context, namespace)
     # The name of a Workflow is also a label value: no underscores, at most 63 characters.
     name = re.sub("[_-]+", "-", recipe.name)[:40].strip("-")

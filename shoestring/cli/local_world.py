@@ -1,64 +1,25 @@
-"""The world of this machine, and how a command opens the world that it was given."""
+"""How a command opens the world that it was given."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-from typing import Any
 
-import psutil
 import typer
-import yaml
 
-from shoestring.backends.local import WallClock, default_world_path
-from shoestring.backends.nvml import list_gpus
 from shoestring.config.world import World
-from shoestring.pricing.templates import laptop_world
-from shoestring.runtime.open_world import STORE_VARIABLE, open_world
-
-
-def default_store_folder() -> Path:
-    return Path(os.environ.get("XDG_DATA_HOME", "~/.local/share")).expanduser() / "shoestring"
-
-
-def local_world(store: Path) -> dict[str, Any]:
-    """Return a world of this machine's cores and GPUs, at an assumed price per core-hour."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    memory_gb = round(psutil.virtual_memory().total / 1e9, 1)
-    gpus = [(gpu.name, gpu.memory_gb) for gpu in list_gpus()]
-    return laptop_world(
-        cores=cores, memory_gb=memory_gb, store=str(store), as_of=WallClock().now().date(), gpus=gpus
-    )
-
-
-def write_world_file(path: Path, content: dict[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(yaml.safe_dump(content, sort_keys=False, allow_unicode=True), encoding="utf-8")
-
-
-def ensure_default_world() -> str | None:
-    """Write the default world file if there is none; return the message for the user."""
-    path = default_world_path()
-    if path.exists():
-        return None
-    content = local_world(default_store_folder())
-    write_world_file(path, content)
-    pools = ", ".join(pool["name"] for pool in content["pools"])
-    return (
-        f"wrote {path} for this machine (pools {pools}; $0.04 per core-hour is an assumption: "
-        "set your own price)"
-    )
+from shoestring.runtime.launch.local_world import ensure_default_world
+from shoestring.runtime.open_world import open_world
 
 
 def open_world_at(path: Path | None, store: Path | None) -> World:
-    """Open the world for this command and every process that it starts; write the default world file if it is
-    missing.
-    """
+    """Open the world for this command; write the default world file if it is missing."""
     if path is None and (made := ensure_default_world()):
         typer.echo(made, err=True)
-    if store is not None:
-        os.environ[STORE_VARIABLE] = str(store.expanduser().absolute())
-    world = open_world(str(path) if path else "")
+    world = open_world(str(path) if path else "", absolute(store))
     for rejected in world.prices.book().rejected:
         typer.echo(f"a price was rejected: {rejected.row}: {rejected.reason}", err=True)
     return world
+
+
+def absolute(store: Path | None) -> Path | None:
+    return store.expanduser().absolute() if store else None

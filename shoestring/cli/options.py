@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from shoestring.core.errors import UsageError
+from shoestring.core.money import budget as parse_budget
 
 MAX_DEADLINE_S = 366 * 86400.0
 MAX_SEED = 2**32 - 1
@@ -79,3 +83,11 @@ WorldPathOption = Annotated[
     str, typer.Option(help="world file, or folder of a cluster's world; default: as for `run`")
 ]
 ClusterWorldOption = Annotated[str, typer.Option(help="folder of a cluster's world; default: as for `run`")]
+
+
+def budget_from_option(text: str | None, option: str = "--budget") -> Decimal | None:
+    """Return the amount in dollars; None: the option was not given. Raises UsageError unless above zero."""
+    try:
+        return None if text is None else parse_budget(text)
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}") from None

@@ -13,22 +13,22 @@ from shoestring.core.interfaces import PendingPods
 STORE_VARIABLE = "SHOESTRING_STORE"
 
 
-def open_world(world: str) -> World:
+def open_world(world: str, store: Path | None = None) -> World:
     """Open a cluster's world (a folder), a machine's world (a file), or the default one (empty).
 
-    `$SHOESTRING_STORE`, if set, replaces the store folder that a machine's world file names. Every process of
-    a run has to have the same value.
+    `store`, or else `$SHOESTRING_STORE`, replaces the store folder that a machine's world file names. Every
+    process of a run has to have the same value.
 
     Raises:
         WorldError: the world is missing or malformed.
     """
-    path, store = Path(world) if world else default_world_path(), os.environ.get(STORE_VARIABLE)
+    path, named = Path(world) if world else default_world_path(), os.environ.get(STORE_VARIABLE)
     if path.is_dir():
         # Imported here: the clients of Kubernetes and S3 take 0.5 s to import.
         from shoestring.backends.kubernetes.cluster import open_cluster_world
 
         return open_cluster_world(path)
-    return open_local_world(path, store=Path(store) if store else None)
+    return open_local_world(path, store=store or (Path(named) if named else None))
 
 
 def open_reaper(world: str) -> tuple[World, PendingPods]:

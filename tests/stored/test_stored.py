@@ -18,12 +18,12 @@ from commands import Ran, shoestring
 from make_store import RECIPE, WORLD
 
 from shoestring.backends.local import open_local_world
-from shoestring.cli.run_request import run_request
 from shoestring.core.errors import BudgetExceeded
 from shoestring.core.record import SCHEMA_VERSION
 from shoestring.data.recipe import find_recipe
 from shoestring.pipelines.local_runner import run_compiled
 from shoestring.runtime.admission.admit import admit
+from shoestring.runtime.launch.run_request import new_request
 from shoestring.spending.ledger.ledger import Ledger
 
 RELEASED = sorted(Path(__file__).parent.glob("v*"))
@@ -101,7 +101,7 @@ def test_the_months_cap_counts_what_was_spent(stored: Stored) -> None:
     low = world.budgets.model_copy(update={"month_usd": cap_usd})
     world = replace(world, budgets=low, clock=StillClock(MONTH_OF[stored.version.name]))
     with pytest.raises(BudgetExceeded, match=r"\$0\.001000 requested, \$0\.000500 left"):
-        admit(world, run_request(world, str(planes(stored)), None, "0.001", None, None, None))
+        admit(world, new_request(world, find_recipe(str(planes(stored))), Decimal("0.001"), None, None))
 
 
 def test_the_compiled_pipeline_runs(stored: Stored) -> None:

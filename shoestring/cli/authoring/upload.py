@@ -11,8 +11,7 @@ from typing import Annotated, Any
 import typer
 import yaml
 
-from shoestring.cli.options import BudgetOption, DeadlineOption, JsonOption, SeedOption
-from shoestring.cli.run_request import budget_from_option
+from shoestring.cli.options import BudgetOption, DeadlineOption, JsonOption, SeedOption, budget_from_option
 from shoestring.config.yaml_files import read_text
 from shoestring.core.errors import UsageError
 from shoestring.data.recipe import find_recipe
@@ -44,7 +43,7 @@ def run_arguments(
     found = find_recipe(recipe)
     return {
         "recipe": found.model_dump_json(),
-        "budget_usd": str(budget_from_option(budget, found.budget_usd)),
+        "budget_usd": str(budget_from_option(budget) or found.budget_usd),
         **facts,
     }
 

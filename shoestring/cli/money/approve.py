@@ -9,8 +9,7 @@ from typing import Annotated
 import typer
 
 from shoestring.cli.local_world import open_world_at
-from shoestring.cli.options import JsonOption, StoreOption, WorldOption
-from shoestring.cli.run_request import budget_from_option
+from shoestring.cli.options import JsonOption, StoreOption, WorldOption, budget_from_option
 from shoestring.cli.times import parse_expiry
 from shoestring.core.errors import UsageError
 from shoestring.data.run_records import Run, open_run
@@ -54,7 +53,7 @@ def approve(
         run_id=run,
         approved_by=by,
         approved_at=now,
-        amount_usd=budget_from_option(usd, default_usd, "--usd"),
+        amount_usd=budget_from_option(usd, "--usd") or default_usd,
         expires_at=parse_expiry(until) if until else now + DEFAULT_VALIDITY,
         reason=reason,
         pod=opened.pod,

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from shoestring.backends.local import default_world_path
-from shoestring.cli.local_world import default_store_folder, local_world, write_world_file
 from shoestring.core.errors import UsageError
 from shoestring.pricing.templates import cloud_world
+from shoestring.runtime.launch.local_world import default_store_folder, local_world, write_world_file
 
 app = typer.Typer(help="Create the file that defines pools, prices and the store.", no_args_is_help=True)
 

@@ -11,15 +11,21 @@ from typing import Annotated
 import typer
 
 from shoestring.cli.local_world import open_world_at
-from shoestring.cli.options import BudgetOption, DeadlineOption, JsonOption, StoreOption, WorldOption
-from shoestring.cli.run_request import budget_from_option, pipeline_needs
+from shoestring.cli.options import (
+    BudgetOption,
+    DeadlineOption,
+    JsonOption,
+    StoreOption,
+    WorldOption,
+    budget_from_option,
+)
 from shoestring.core.canonical_json import json_text
 from shoestring.data.recipe import find_recipe
 from shoestring.routing.analysis.outline import OutlinePlan, StageOutline, pareto_front, stage_outlines
 from shoestring.routing.candidates import format_text
 from shoestring.routing.pages.explain import as_text
 from shoestring.routing.text_table import TextTable, text_lines
-from shoestring.runtime.admission.admit import RunRequest, admission_decision, stage_budgets
+from shoestring.runtime.launch.run_request import planned_decision
 
 MAX_PLANS = 12
 """The approximate number of Pareto-optimal plans in the table; the JSON holds all of them."""
@@ -41,16 +47,7 @@ def plan(
     Also show what faster plans would cost. Starts nothing.
     """
     opened = open_world_at(world, store)
-    found = find_recipe(recipe)
-    request = RunRequest(
-        "plan",
-        found,
-        pipeline_needs(),
-        budget_from_option(budget, found.budget_usd),
-        deadline or found.deadline_s,
-        found.seed,
-    )
-    decision = admission_decision(opened, request, Decimal(0), stage_budgets(opened, found))
+    decision = planned_decision(opened, find_recipe(recipe), budget_from_option(budget), deadline)
     stages, plans = stage_outlines(decision), pareto_front(decision.question, decision.candidates)
     if as_json:
         tables = {

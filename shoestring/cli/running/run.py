@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import os
+import sys
+from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from shoestring.backends.local import default_world_path, read_world_file
+from shoestring.backends.local import default_world_path
 from shoestring.cli.argo_runs import check_local_only
-from shoestring.cli.launch import start_run
-from shoestring.cli.local_world import open_world_at
+from shoestring.cli.local_world import absolute, open_world_at
 from shoestring.cli.options import (
     DEFAULT_NAMESPACE,
     BudgetOption,
@@ -26,34 +27,24 @@ from shoestring.cli.options import (
     TemplateOption,
     WaitOption,
     WorldOption,
+    budget_from_option,
 )
 from shoestring.cli.run_end import print_run_end
-from shoestring.cli.run_request import recipe_in_campaign, run_request, with_priority
 from shoestring.config.world import World
-from shoestring.core.errors import UsageError
-from shoestring.data.run_records import Run, open_run
+from shoestring.core import store_layout
+from shoestring.core.errors import Refused, UsageError
 from shoestring.reporting.publish import export
 from shoestring.reporting.run_reader import read_run_story
 from shoestring.reporting.summary import summarise_run
-from shoestring.runtime.admission.admit import LAUNCHER_VARIABLE
-from shoestring.runtime.settlement.settle import settle_abandoned, settle_run
-
-
-def check_not_running(world: World, run: Run) -> None:
-    """Raises UsageError if another process still drives the run; otherwise settle what it left."""
-    launcher = run.start.launcher if run.starts else None
-    if launcher and launcher != world.pod and world.cluster.lifetime(launcher).alive:
-        raise UsageError(f"{run.run_id} is still running: follow it with `shoestring watch {run.run_id}`")
-    settle_run(world, run.run_id)
-
-
-def prepare_launch(world: World, folder: Path) -> Path:
-    """Settle what abandoned runs left, create the run's folder and return it."""
-    os.environ[LAUNCHER_VARIABLE] = str(world.pod)
-    for sentence in settle_abandoned(world):
-        typer.echo(sentence, err=True)
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+from shoestring.runtime.admission.admit import RunRequest
+from shoestring.runtime.launch.local_run import LaunchOptions, is_done, run_here
+from shoestring.runtime.launch.local_world import check_runnable
+from shoestring.runtime.launch.run_request import (
+    new_request,
+    recipe_in_campaign,
+    resumed_request,
+    with_priority,
+)
 
 
 def check_arguments(recipe: str, resume: str | None, on: str | None, template: str | None) -> None:
@@ -66,16 +57,6 @@ def check_arguments(recipe: str, resume: str | None, on: str | None, template: s
         raise UsageError(
             f"--template {template} is a pipeline on a cluster: name the kubeconfig context with --on"
         )
-
-
-def check_runnable(path: Path) -> Path:
-    """Return the path of the world. Raises UsageError if the world is for planning only."""
-    if read_world_file(path).purpose == "plan":
-        raise UsageError(
-            f"{path} is a world for planning only, so nothing can run on it: "
-            "create one with `shoestring world init`"
-        )
-    return path
 
 
 RecipeArgument = Annotated[str, typer.Argument(help="name of a recipe, or path of your own .yaml file")]
@@ -113,17 +94,55 @@ def run(
         return
     opened = open_world_at(world, store)
     path = check_runnable(world or default_world_path())
-    request = run_request(opened, recipe, resume, budget, deadline, seed, campaign)
-    if resume:
-        check_not_running(opened, open_run(opened.store, resume))
-    folder = prepare_launch(opened, out or Path("runs") / request.run_id)
-    if not (resume and summarise_run(read_run_story(opened.store, resume)).status == "done"):
-        start_run(opened, with_priority(request, priority), str(path.absolute()), folder, as_json, wait)
+    request = with_priority(
+        requested_run(opened, recipe, resume, budget_from_option(budget), deadline, seed, campaign), priority
+    )
+    folder = out or Path("runs") / request.run_id
     hints = (
         f"output of its steps: {folder / 'log.txt'}",
         f"resume it: shoestring run --resume {request.run_id}{given_options(world, store, out)}",
     )
+    if resume and is_done(opened, resume):
+        typer.echo(f"{resume} is done: nothing was started, and nothing was spent", err=True)
+    else:
+        progress = None if as_json else sys.stderr
+        tell = partial(typer.echo, err=True)
+        try:
+            run_here(opened, request, LaunchOptions(path, absolute(store), folder, progress, wait, tell))
+        except Refused:
+            if not was_refused_by_router(opened, request.run_id):
+                raise
+            summary = summarise_run(read_run_story(opened.store, request.run_id))
+            if summary.status == "refused":
+                print_run_end(summary, "", hints, as_json)
     print_run_end(export(opened.store, request.run_id, folder), str(folder / "report.html"), hints, as_json)
+
+
+def requested_run(
+    world: World,
+    recipe: str,
+    resume: str | None,
+    budget_usd: Decimal | None,
+    deadline_s: float | None,
+    seed: int | None,
+    campaign: str | None,
+) -> RunRequest:
+    """Return the request of the command line. Raises UsageError, UnknownName, RecipeError."""
+    if resume is None:
+        return new_request(world, recipe_in_campaign(campaign, recipe), budget_usd, deadline_s, seed)
+    if campaign is not None:
+        raise UsageError(
+            f"{resume} was started with a recipe and keeps the campaign in it: "
+            "--campaign applies to new runs only"
+        )
+    return resumed_request(world, resume, budget_usd, deadline_s, seed)
+
+
+def was_refused_by_router(world: World, run_id: str) -> bool:
+    """Return whether the run's last record is a decision without a choice, which explains the refusal."""
+    known = any(world.store.list(store_layout.decisions(run_id)))
+    attempts = read_run_story(world.store, run_id).attempts if known else ()
+    return bool(attempts) and attempts[-1].state == "refused"
 
 
 def given_options(world: Path | None, store: Path | None, out: Path | None) -> str:

@@ -11,7 +11,6 @@ import pytest
 from pydantic import ValidationError
 from runtime_world import INGEST, MONEY, SetClock, begin, concurrent_refusals, run_request, small_world
 
-from shoestring.cli.run_request import recipe_in_campaign
 from shoestring.config.budgets import Budgets
 from shoestring.config.policy import Policy, StartPolicy
 from shoestring.config.world import World
@@ -20,6 +19,7 @@ from shoestring.data.recipe import Recipe, read_recipe
 from shoestring.data.run_records import Run
 from shoestring.runtime.admission.admit import admit, after_waiting, find_or_admit
 from shoestring.runtime.admission.start_gate import start_when_allowed
+from shoestring.runtime.launch.run_request import recipe_in_campaign
 from shoestring.runtime.settlement.settle import settle_abandoned, settle_run
 from shoestring.spending.audit.verify import verify
 from shoestring.spending.ledger.ledger import Ledger, account_names
@@ -155,7 +155,7 @@ def test_an_unknown_campaign_is_refused_with_the_known_ones(world: World, recipe
 def test_an_ambiguous_campaign_name_is_refused_when_it_is_read(flights_slice: Path) -> None:
     assert read_recipe(flights_slice).campaign == ""
     for name in ("a/b", "a.b", "-a", "x" * 64):
-        with pytest.raises(UsageError, match="--campaign: "):
+        with pytest.raises(UsageError, match="campaign: "):
             recipe_in_campaign(name, str(flights_slice))
         with pytest.raises(ValidationError):
             Budgets.model_validate({"campaigns": {name: {"cap_usd": 1}}})

@@ -128,4 +128,4 @@ def test_the_run_command_exits_with_1_if_the_run_has_to_wait_and_knows_three_pri
     assert ran.code == 1 and "not before " in ran.err and "start it then, let it wait (--wait)" in ran.err, (
         ran.err
     )
-    assert "--priority soon: choose one of low, normal, high" in shoestring(*given, "--priority", "soon").err
+    assert "priority soon: choose one of low, normal, high" in shoestring(*given, "--priority", "soon").err

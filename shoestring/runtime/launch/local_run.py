@@ -1,0 +1,174 @@
+"""Start a run on this machine, drive it to its end, and restart it where it migrated to."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TextIO
+
+from shoestring.config.world import World
+from shoestring.core import store_layout
+from shoestring.core.errors import Refused, UsageError
+from shoestring.core.receipt import Receipt
+from shoestring.data.run_records import Run, open_run, read_records
+from shoestring.reporting.live import follow
+from shoestring.reporting.publish import publish
+from shoestring.reporting.run_reader import read_run_story
+from shoestring.runtime.admission.admit import LAUNCHER_VARIABLE, RunRequest, admit, after_waiting
+from shoestring.runtime.admission.start_gate import start_when_allowed
+from shoestring.runtime.open_world import STORE_VARIABLE
+from shoestring.runtime.settlement.settle import settle_abandoned, settle_run
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchOptions:
+    """Where a run's world and files are, and who is told about it.
+
+    `world_path`: of the world file. `store`: folder that replaces the store of the world file. `folder`: for
+    the run's files. `progress`: receives the changes of its stages; None: nobody does. `wait`: wait when the
+    policy delays the start. `notify`: receives sentences about waits and about abandoned runs.
+    """
+
+    world_path: Path
+    store: Path | None
+    folder: Path
+    progress: TextIO | None
+    wait: bool
+    notify: Callable[[str], object]
+
+
+def run_here(world: World, request: RunRequest, options: LaunchOptions) -> None:
+    """Admit the run and drive it to its end. What happened is in its records.
+
+    Raises:
+        Refused: it was not admitted, or not admitted again where it migrated to. Its records are published.
+        UsageError: another process still drives it.
+    """
+    check_not_running(world, request.run_id)
+    with environment_of_run(world, options.store):
+        for sentence in settle_abandoned(world):
+            options.notify(sentence)
+        try:
+            with folder_unless_refused(options.folder):
+                run = start_run(world, request, options)
+            drive_pipeline(world, with_start_deadline(request, run), options)
+            while has_migrated(world, request.run_id):
+                left_s = run.deadline_left_s(world.clock.now())
+                run = admit(world, replace(request, deadline_s=None if left_s is None else max(1.0, left_s)))
+                drive_pipeline(world, with_start_deadline(request, run), options)
+        except Refused:
+            if any(world.store.list(store_layout.run_record(request.run_id))):
+                publish(world.store, request.run_id)
+            raise
+
+
+def check_not_running(world: World, run_id: str) -> None:
+    """Settle what an earlier start of the run left. Raises UsageError if another process still drives it."""
+    if not any(world.store.list(store_layout.starts(run_id))):
+        return
+    launcher = open_run(world.store, run_id).start.launcher
+    if launcher and launcher != world.pod and world.cluster.lifetime(launcher).alive:
+        raise UsageError(f"{run_id} is still running: follow it with `shoestring watch {run_id}`")
+    settle_run(world, run_id)
+
+
+def is_done(world: World, run_id: str) -> bool:
+    """Return whether every stage of a run is done, so that nothing is left to resume."""
+    return read_run_story(world.store, run_id).status == "done"
+
+
+@contextlib.contextmanager
+def environment_of_run(world: World, store: Path | None) -> Iterator[None]:
+    """Set the variables that every process of a run reads, and restore them at the end."""
+    values = {LAUNCHER_VARIABLE: str(world.pod)} | ({STORE_VARIABLE: str(store)} if store else {})
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+@contextlib.contextmanager
+def folder_unless_refused(folder: Path) -> Iterator[None]:
+    """Make a folder, and remove it and the parents made for it if the block raises.
+
+    It is made before anything is reserved, so that a folder that cannot be made costs nothing.
+    """
+    made = [each for each in (folder, *folder.parents) if not each.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):
+            for each in made:
+                each.rmdir()
+        raise
+
+
+def start_run(world: World, request: RunRequest, options: LaunchOptions) -> Run:
+    """Admit the run, after a wait if it may wait. Raises Refused."""
+    return start_when_allowed(
+        world,
+        request.run_id,
+        lambda waited_s: admit(world, after_waiting(request, waited_s)),
+        world.policy.start.max_delay_s if options.wait else 0.0,
+        options.notify,
+    )
+
+
+def has_migrated(world: World, run_id: str) -> bool:
+    """Return True if the last attempt ended in order to migrate. The local engine does not retry, so the
+    caller restarts the run.
+    """
+    receipts, _ = read_records(world.store, list(world.store.list(store_layout.receipts(run_id))), Receipt)
+    return bool(receipts) and max(receipts, key=lambda each: each.finished_at).cause == "migrated"
+
+
+def drive_pipeline(world: World, request: RunRequest, options: LaunchOptions) -> None:
+    """Drive the compiled pipeline and follow its heartbeats until it ends; after Ctrl-C, settle first."""
+    from shoestring.pipelines.local_runner import run_locally
+
+    finished = threading.Event()
+    watcher = threading.Thread(
+        target=follow,
+        args=(world.store, request.run_id, world.clock, finished.is_set, options.progress),
+        daemon=True,
+    )
+    if options.progress:
+        watcher.start()
+    arguments = {
+        "recipe": request.recipe.model_dump_json(),
+        "run_id": request.run_id,
+        "world": str(options.world_path.absolute()),
+        "budget_usd": str(request.budget_usd),
+        "deadline_s": float(request.deadline_s or 0),
+        "seed": request.seed,
+    }
+    try:
+        with contextlib.suppress(KeyboardInterrupt):
+            run_locally(arguments, options.folder / "log.txt")
+    finally:
+        # The exit step does not run after a Ctrl-C, or when the engine fails before it.
+        settle_run(world, request.run_id)
+        publish(world.store, request.run_id)
+        finished.set()
+        if watcher.is_alive():
+            watcher.join(timeout=5)
+
+
+def with_start_deadline(request: RunRequest, run: Run) -> RunRequest:
+    """Return the request with the deadline of its start, which a delayed start has shortened."""
+    start = run.start
+    return replace(
+        request,
+        deadline_s=(start.deadline_at - start.started_at).total_seconds() if start.deadline_at else None,
+    )

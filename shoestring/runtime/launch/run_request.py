@@ -1,0 +1,118 @@
+"""What a person asks for when a run starts on this machine, as a request for the admission check."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import replace
+from decimal import Decimal
+from typing import get_args
+
+from pydantic import ValidationError
+
+from shoestring.config.policy import Priority
+from shoestring.config.world import World
+from shoestring.core.errors import UsageError
+from shoestring.core.record import validation_message
+from shoestring.core.types import Need
+from shoestring.data.recipe import Recipe, find_recipe
+from shoestring.data.run_records import open_run
+from shoestring.routing.decision import Decision
+from shoestring.runtime.admission.admit import RunRequest, admission_decision, stage_budgets
+from shoestring.runtime.admission.approvals import previous_request
+
+PLAN_ID = "plan"
+"""The run id in a plan's question: a plan is no run."""
+
+
+def new_run_id(world: World, recipe: Recipe) -> str:
+    return f"{recipe.name}-{world.clock.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+
+
+def pipeline_needs() -> tuple[Need, ...]:
+    """Return the NEEDs of the stages, from the pipeline itself. Raises UsageError without kfp."""
+    try:
+        from shoestring.pipelines.train import CHAIN
+    except ImportError as error:
+        raise UsageError(
+            f"running needs kfp and torch ({error.name} is missing): pip install 'shoestring[kfp,train]'"
+        ) from None
+    return tuple(CHAIN)
+
+
+def recipe_in_campaign(campaign: str | None, recipe: str | Recipe) -> Recipe:
+    """Return the recipe of this name or path, assigned to the campaign if one is given.
+
+    Raises:
+        UsageError: the campaign's name is not valid.
+        UnknownName, RecipeError: there is no such recipe, or it is not valid.
+    """
+    found = recipe if isinstance(recipe, Recipe) else find_recipe(recipe)
+    try:
+        return (
+            found if campaign is None else Recipe.model_validate(found.model_dump() | {"campaign": campaign})
+        )
+    except ValidationError as error:
+        raise UsageError(validation_message(error)) from None
+
+
+def new_request(
+    world: World, recipe: Recipe, budget_usd: Decimal | None, deadline_s: float | None, seed: int | None
+) -> RunRequest:
+    """Return the request of a new run. What is None comes from the recipe."""
+    return RunRequest(
+        run_id=new_run_id(world, recipe),
+        recipe=recipe,
+        needs=pipeline_needs(),
+        budget_usd=recipe.budget_usd if budget_usd is None else budget_usd,
+        deadline_s=deadline_s or recipe.deadline_s,
+        seed=recipe.seed if seed is None else seed,
+    )
+
+
+def resumed_request(
+    world: World, run_id: str, budget_usd: Decimal | None, deadline_s: float | None, seed: int | None
+) -> RunRequest:
+    """Return the request of a resumed run.
+
+    It keeps its recipe and seed; it also keeps its budget and deadline unless they are given again.
+
+    Raises:
+        UsageError: another seed is given.
+        UnknownName: there is no such run.
+    """
+    run = open_run(world.store, run_id)
+    if seed not in (None, run.record.seed):
+        raise UsageError(f"{run_id} was started with seed {run.record.seed}: a resumed run keeps its seed")
+    last_budget_usd, last_deadline_s = previous_request(world, run)
+    return RunRequest(
+        run_id=run_id,
+        recipe=run.record.recipe,
+        needs=pipeline_needs(),
+        budget_usd=last_budget_usd if budget_usd is None else budget_usd,
+        deadline_s=deadline_s or last_deadline_s,
+        seed=run.record.seed,
+    )
+
+
+def with_priority(request: RunRequest, priority: str | None) -> RunRequest:
+    """Return the request with this priority. Raises UsageError."""
+    if priority not in (None, *get_args(Priority)):
+        raise UsageError(f"priority {priority}: choose one of {', '.join(get_args(Priority))}")
+    return (
+        request
+        if priority is None
+        else replace(request, recipe=request.recipe.model_copy(update={"priority": priority}))
+    )
+
+
+def planned_decision(
+    world: World, recipe: Recipe, budget_usd: Decimal | None, deadline_s: float | None
+) -> Decision:
+    """Return the decision with which a run would begin. Starts and stores nothing.
+
+    Raises:
+        Refused: the budget is above what one run may have, or its campaign is not open.
+        RecipeError: the recipe names a stage that does not exist.
+    """
+    request = replace(new_request(world, recipe, budget_usd, deadline_s, seed=None), run_id=PLAN_ID)
+    return admission_decision(world, request, Decimal(0), stage_budgets(world, recipe))
