@@ -34,6 +34,7 @@ from shoestring.runtime.admission.stage_request import StageInputs
 from shoestring.runtime.route_step.route import decide_and_reserve
 from shoestring.runtime.supervisor.attempt import Attempt
 from shoestring.runtime.supervisor.background_io import background_io
+from shoestring.runtime.supervisor.migration_check import make_monitor
 from shoestring.runtime.supervisor.supervisor import watch_child
 from shoestring.spending.ledger.ledger import Ledger
 from shoestring.stages import evaluate, ingest, preprocess, train
@@ -231,4 +232,4 @@ def start_process(text: str) -> subprocess.Popen[bytes]:
 
 def watch_until_end(attempt: Attempt, child: subprocess.Popen[bytes], scratch: Path) -> None:
     with background_io() as writer:
-        watch_child(attempt, child, scratch, writer)
+        watch_child(attempt, child, scratch, writer, make_monitor(attempt))

@@ -17,6 +17,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Literal
 
+from shoestring.config.policy import Policy
 from shoestring.core.errors import ShoestringError, StageStopped, StoreError, StoreFull
 from shoestring.core.money import Usd
 from shoestring.core.receipt import AdaptationChange, Cause
@@ -50,6 +51,7 @@ class ChildJob(Record):
     parent_pid: int
     origin: Origin | None = None
     storage_class: str = STANDARD_CLASS
+    may_ask_for_pool: bool = False
 
 
 class ChildResult(Record):
@@ -129,10 +131,17 @@ def make_work(job: ChildJob, scratch: Path, stop: StopSignal) -> Work:
         scratch=scratch,
         report_progress=ProgressFile(scratch / PROGRESS_FILE),
         should_stop=stop,
-        policy=world.policy,
+        policy=policy_for(world.policy, job),
         settings=job.origin.settings if job.origin else {},
         storage_class=job.storage_class,
     )
+
+
+def policy_for(policy: Policy, job: ChildJob) -> Policy:
+    """Return the policy that the stage obeys: it asks for another pool only if its supervisor can answer."""
+    limits = policy.adaptation_limits
+    allowed = limits.model_copy(update={"pool": limits.pool and job.may_ask_for_pool})
+    return policy.model_copy(update={"adaptation_limits": allowed})
 
 
 def main(scratch: Path) -> ChildResult:

@@ -52,6 +52,7 @@ class MigrationMonitor:
         last: when their number changed last, and to what.
         pool_requests: how often the stage had asked for another pool at the last check.
         last_check: the last check; None before the first.
+        may_migrate: whether this attempt can still migrate. If not, its stage does not ask for another pool.
     """
 
     migrations: int
@@ -61,6 +62,7 @@ class MigrationMonitor:
     last: tuple[float, int] = (0.0, 0)
     pool_requests: int = 0
     last_check: MigrationCheck | None = None
+    may_migrate: bool = False
 
 
 def make_monitor(attempt: Attempt) -> MigrationMonitor:
@@ -80,7 +82,8 @@ def make_monitor(attempt: Attempt) -> MigrationMonitor:
         known = known_receipts(store, run_id, [attempt.stage], began_at)
     except StoreError:
         return never
-    return MigrationMonitor(known.migrations, now_s, known.receipts)
+    more = known.migrations < attempt.world.policy.migration.max_migrations
+    return MigrationMonitor(known.migrations, now_s, known.receipts, may_migrate=more)
 
 
 def migrate_if_cheaper(attempt: Attempt, monitor: MigrationMonitor) -> None:

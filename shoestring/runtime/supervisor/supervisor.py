@@ -129,7 +129,9 @@ def make_heartbeat(attempt: Attempt, state: str) -> Heartbeat:
     )
 
 
-def start_child(attempt: Attempt, world_argument: str, scratch: Path) -> subprocess.Popen[bytes]:
+def start_child(
+    attempt: Attempt, world_argument: str, scratch: Path, *, may_migrate: bool
+) -> subprocess.Popen[bytes]:
     """Start the process that runs the stage's code, with its job in the scratch folder."""
     placement = attempt.decision.placement
     variables = attempt.world.cluster.apply_placement(placement) if placement else {}
@@ -147,6 +149,7 @@ def start_child(attempt: Attempt, world_argument: str, scratch: Path) -> subproc
         limit_usd=meter.limit_usd,
         deadline_s=meter.deadline_s,
         parent_pid=os.getpid(),
+        may_ask_for_pool=may_migrate,
         origin=attempt.origin,
         storage_class=attempt.choice.storage_class,
     )
@@ -171,14 +174,19 @@ def send_limits(attempt: Attempt, scratch: Path) -> None:
             attempt.sent_limits = limits
 
 
-def watch_child(attempt: Attempt, child: subprocess.Popen[bytes], scratch: Path, io: BackgroundIO) -> None:
+def watch_child(
+    attempt: Attempt,
+    child: subprocess.Popen[bytes],
+    scratch: Path,
+    io: BackgroundIO,
+    monitor: MigrationMonitor,
+) -> None:
     """Watch the child until it ends: extend or stop it, check it, write heartbeats; TERM, a grace period,
     KILL.
     """
     world, clock = attempt.world, attempt.world.clock
     ledger, launcher_is_gone = Ledger(world.store, clock, str(world.pod)), launcher_check()
     heartbeat_s, checked_s, terminated, ended = float("-inf"), float("-inf"), False, wait_in_thread(child)
-    monitor = make_monitor(attempt)
     # Read the account now, so that later requests need to read only its newest entries.
     io.prepare(partial(ledger.state, attempt.run.start.account))
     while child.poll() is None:
@@ -269,9 +277,10 @@ def supervise(attempt: Attempt, world_argument: str) -> ChildResult:
     """Run the stage's code in a child of this process, and return how it ended."""
     with tempfile.TemporaryDirectory(prefix="shoestring-") as folder, background_io() as io:
         scratch = Path(folder)
-        child = start_child(attempt, world_argument, scratch)
+        monitor = make_monitor(attempt)
+        child = start_child(attempt, world_argument, scratch, may_migrate=monitor.may_migrate)
         try:
-            watch_child(attempt, child, scratch, io)
+            watch_child(attempt, child, scratch, io, monitor)
         finally:
             if child.poll() is None:
                 child.kill()

@@ -18,13 +18,13 @@ from shoestring.runtime.supervisor.supervisor import supervise
 from shoestring.spending.ledger.ledger import Ledger
 
 
-def train_to_end(folder: Path, guardrails: str) -> tuple[Attempt, ChildResult, Receipt]:
+def train_to_end(folder: Path, guardrails: str, policy: str = "") -> tuple[Attempt, ChildResult, Receipt]:
     row = "{pool: cpu-1, market: spot, usd_per_hour: '0.80', as_of: 2026-11-01, source: a test}"
     pool = "{name: cpu-1, cores: 1, memory_gb: 4, markets: {spot: {}}}"
     world_file = folder / "world.yaml"
     world_file.write_text(
         f"name: one\nstore: {folder / 'store'}\npools: [{pool}]\nprices: [{row}]\n"
-        f"policy: {{guardrails: {guardrails}}}\n"
+        f"policy: {{guardrails: {guardrails}{policy}}}\n"
     )
     attempt = start_training(folder, world_file)
     ending = supervise(attempt, str(world_file))
@@ -53,3 +53,18 @@ def test_a_training_that_breaks_a_guardrail_is_stopped_and_the_rest_of_its_money
     state = Ledger(attempt.world.store, attempt.world.clock).state(attempt.run.start.account)
     assert str(attempt.id) not in state.reservations
     assert receipt.spent_usd < receipt.budget_usd / 2
+
+
+@pytest.mark.parametrize(
+    ("migration", "levers"),
+    [("", ["guardrail"]), (", migration: {check_every_s: 3600}", ["pool", "guardrail"])],
+)
+def test_a_training_asks_for_another_pool_only_where_it_can_get_one(
+    tmp_path: Path, migration: str, levers: list[str]
+) -> None:
+    limits = ", adaptation_limits: {min_validation_share: 1, max_batch_factor: 1}"
+    _, _, receipt = train_to_end(
+        tmp_path, "{usd_per_epoch: {max_usd: 0.000001, action: rebalance}}", limits + migration
+    )
+    assert [change.lever for change in receipt.changes] == levers
+    assert "no further saving is possible" in receipt.reason

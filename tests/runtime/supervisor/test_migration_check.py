@@ -14,6 +14,7 @@ from shoestring.backends.folder_store import FolderStore
 from shoestring.config.policy import MigrationPolicy, Policy
 from shoestring.core import store_layout
 from shoestring.core.errors import StoreError
+from shoestring.core.receipt import AdaptationChange
 from shoestring.data.run_records import read_record
 from shoestring.routing.policy.migration import MigrationCheck, MigrationReason
 from shoestring.runtime.route_step.retry import settle_earlier_attempts
@@ -127,6 +128,37 @@ def test_without_the_setting_nothing_is_checked(began: StartedAttempt, laptop: P
     world_file(laptop, tmp_path, "0.04", "0.001")
     run_for(replace(began, attempt=quiet), 60, monitor)
     assert not quiet.stop_reason and monitor.last_check is None
+
+
+def test_a_request_for_another_pool_is_checked_at_once(
+    began: StartedAttempt, laptop: Path, tmp_path: Path
+) -> None:
+    rare = Policy(migration=EVERY.model_copy(update={"check_every_s": 10_000}))
+    attempt = replace(began.attempt, world=replace(began.world, policy=rare))
+    asked = replace(began, attempt=attempt)
+    monitor = make_monitor(attempt)
+    world_file(laptop, tmp_path, "0.04", "0.008")
+    run_for(asked, 35, monitor)
+    assert monitor.may_migrate and monitor.last_check is None
+    change = AdaptationChange(
+        at=began.world.clock.now(),
+        samples=1,
+        lever="pool",
+        before="this pool",
+        after="another",
+        reason="drift",
+    )
+    began.world.clock.sleep(1)
+    attempt.progress = attempt.progress.model_copy(update={"changes": (change,)})
+    migrate_if_cheaper(attempt, monitor)
+    assert attempt.stop_cause == "migrated"
+
+
+def test_a_stage_that_cannot_migrate_may_not_ask_for_another_pool(began: StartedAttempt) -> None:
+    never = Policy(migration=EVERY.model_copy(update={"max_migrations": 0}))
+    for policy in (Policy(), never):
+        attempt = replace(began.attempt, world=replace(began.world, policy=policy))
+        assert not make_monitor(attempt).may_migrate
 
 
 def test_an_unreachable_store_does_not_stop_the_supervisor(began: StartedAttempt) -> None:

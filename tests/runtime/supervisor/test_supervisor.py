@@ -41,6 +41,7 @@ from shoestring.runtime.records.overhead import OverheadTime, overhead_timer
 from shoestring.runtime.supervisor.attempt import pod_started_s
 from shoestring.runtime.supervisor.background_io import background_io
 from shoestring.runtime.supervisor.child import ChildResult
+from shoestring.runtime.supervisor.migration_check import make_monitor
 from shoestring.runtime.supervisor.run_stage import settle_and_record
 from shoestring.runtime.supervisor.supervisor import GRACE_S, child_result, supervise, watch_child
 from shoestring.spending.heartbeat import last_heartbeat
@@ -61,7 +62,7 @@ def test_an_unreachable_store_does_not_delay_signals_or_the_check_of_the_money(
     child = start_process("import time; print(flush=True); time.sleep(60)")
     with background_io() as writer:
         attempt.stop("the test is over")
-        watch_child(attempt, child, tmp_path, writer)
+        watch_child(attempt, child, tmp_path, writer, make_monitor(attempt))
         assert child.returncode == -signal.SIGTERM
         away.back.set()
     heartbeat = last_heartbeat(fixed.world.store, attempt.run.run_id, str(attempt.id))
