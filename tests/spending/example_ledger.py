@@ -7,6 +7,7 @@ from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 
+from approved_caps import approve, approved
 from clocks import NOON, StillClock
 from faulty_stores import fast_folder
 
@@ -57,7 +58,8 @@ def write_example(root: Path) -> FolderStore:
                 record_bytes(receipt(run, stage, ledger.state(run).head_hash)),
             )
     ledger.adjust("run-1", "train-1", Decimal("-0.01"), "true times")
-    ledger.set_cap("run-2", Decimal("1.5"))
+    approve(store, "run-2")
+    ledger.set_cap("run-2", Decimal("1.5"), approved("run-2"))
     ledger.reserve("run-2", "evaluate-1", "evaluate", 1, Decimal("0.1"))
     ledger.close("run-1")
     return store
@@ -84,5 +86,5 @@ def check(store: FolderStore) -> None:
 def cut(store: FolderStore, account: str, keep: int) -> None:
     """Remove the entries after `keep` and the head hint from the account's folder."""
     for path in (store.root / "ledger" / account).iterdir():
-        if path.name == "head.json" or int(path.stem) > keep:
+        if path.is_file() and (path.name == "head.json" or int(path.stem) > keep):
             path.unlink()

@@ -46,7 +46,7 @@ def change_bytes(data: st.DataObject, files: list[Path], way: str) -> None:
 
 
 def change_entry(data: st.DataObject, files: list[Path], way: str) -> None:
-    entries = [path for path in files if path.name != "head.json"]
+    entries = [path for path in files if path.name != "head.json" and path.parent.name != "approvals"]
     path = data.draw(st.sampled_from(entries))
     match way:
         case "delete":

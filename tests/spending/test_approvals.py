@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 from clocks import NOON, StillClock
+from faulty_stores import MONTH
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.core import store_layout
-from shoestring.core.errors import LedgerCorrupt
+from shoestring.core.errors import LedgerConflict, LedgerCorrupt
 from shoestring.core.pod_ref import PodRef
 from shoestring.core.record import record_bytes
 from shoestring.spending.approvals import (
@@ -24,7 +25,10 @@ from shoestring.spending.approvals import (
 )
 from shoestring.spending.audit.export import export_accounts
 from shoestring.spending.audit.verify import open_ledger_folder, verify
+from shoestring.spending.ledger.chain_writer import ChainWriter
+from shoestring.spending.ledger.entry import Entry, hash_entry
 from shoestring.spending.ledger.ledger import Ledger
+from shoestring.spending.ledger.parent_accounts import ParentAccounts
 
 
 def approval(amount: str = "5", days: float = 1, by: str = "ann", at: float = 0) -> Approval:
@@ -118,3 +122,36 @@ def test_a_raised_cap_names_its_approval(store, used):
     (store.root / store_layout.approval("run", more)).unlink()
     with pytest.raises(LedgerCorrupt, match="run/00000002"):
         verify(store, {})
+
+
+def test_verify_reports_a_cap_that_was_raised_without_an_approval(store, used):
+    """As a process that writes entries by itself does it: the month reserves the difference."""
+    clock = StillClock()
+    (month,) = ParentAccounts(ChainWriter(store, clock), clock, "").reserve_at_least("run", 8_000_000)
+    last = Ledger(store, clock).state("run")
+    forged = Entry(
+        account="run",
+        number=last.entries + 1,
+        prev=last.head_hash,
+        at=NOON,
+        kind="cap",
+        id="cap/8000000",
+        cap_microusd=8_000_000,
+        parent=MONTH,
+        parent_hash=month,
+    )
+    store.put(store_layout.ledger_entry("run", forged.number), record_bytes(hash_entry(forged)))
+    reason = r"run/00000002\.json: .* raised to \$8\.000000 without an approval: shoestring approve run"
+    for read in (lambda: verify(store, {}), lambda: Ledger(store, clock).state("run")):
+        with pytest.raises(LedgerCorrupt, match=reason):
+            read()
+
+
+def test_an_account_above_the_limit_of_its_time_is_not_opened_without_an_approval(store):
+    ledger = Ledger(store, StillClock())
+    ledger.open("small", Decimal("5"), approve_above_usd=Decimal("5"))
+    with pytest.raises(LedgerConflict, match=r"\$5\.000001, above the \$5\.000000 that needed no approval"):
+        ledger.open("run", Decimal("5.000001"), approve_above_usd=Decimal("5"))
+    more = write_approval(store, approval("6"))
+    ledger.open("run", Decimal("6"), approve_above_usd=Decimal("5"), approval=more)
+    verify(store, {})

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import pytest
+from approved_caps import approved
 from clocks import NOON, StillClock
 from faulty_stores import MONTH, DyingStore
 
@@ -138,7 +139,7 @@ def test_closing_is_final(ledger):
     ledger.close("run")
     for ask in (
         lambda: ledger.reserve("run", "train-1", "train", 1, Decimal("0.1")),
-        lambda: ledger.set_cap("run", Decimal(5)),
+        lambda: ledger.set_cap("run", Decimal(5), approved()),
         lambda: ledger.open("run", Decimal(5)),
     ):
         with pytest.raises(LedgerConflict):
@@ -147,7 +148,10 @@ def test_closing_is_final(ledger):
 
 
 def test_raising_a_runs_cap_reserves_more_in_its_month(ledger):
-    ledger.set_cap("run", Decimal("1.50"))
+    with pytest.raises(LedgerConflict, match=r"approval: shoestring approve run --usd 1\.5"):
+        ledger.set_cap("run", Decimal("1.50"))
+    assert ledger.state(MONTH).held_usd == Decimal("1.00")
+    ledger.set_cap("run", Decimal("1.50"), approved())
     assert (
         ledger.state("run").cap_usd == ledger.state(MONTH).reservations["run"].amount_usd == Decimal("1.50")
     )
@@ -166,7 +170,7 @@ def test_a_months_cap_limits_its_runs(store, clock):
         ledger.open("run-2", Decimal("1"))
     assert account_names(store) == [MONTH, "run-1"]
     with pytest.raises(BudgetExceeded, match="extend run-1 of 2026-11"):
-        ledger.set_cap("run-1", Decimal("2.5"))
+        ledger.set_cap("run-1", Decimal("2.5"), approved("run-1"))
     assert ledger.state("run-1").cap_usd == Decimal("1.5")
 
 

@@ -6,6 +6,7 @@ from contextlib import suppress
 from decimal import Decimal
 
 import pytest
+from approved_caps import approve, approved
 from clocks import StillClock
 from faulty_stores import MONTH, DyingStore, ForgetfulStore, fast_folder, writes_of
 from test_ledger_laws import start_run
@@ -23,7 +24,7 @@ def run_once(ledger: Ledger) -> None:
     ledger.extend("run", "train-1", Decimal("0.1"), id="pod-1/1")
     ledger.settle("run", "train-1", Decimal("0.35"))
     ledger.adjust("run", "train-1", Decimal("0.01"), "true times", id="exit")
-    ledger.set_cap("run", Decimal("2"))
+    ledger.set_cap("run", Decimal("2"), approved())
     ledger.close("run")
 
 
@@ -37,6 +38,7 @@ def test_a_writer_that_dies_at_any_write_leaves_a_valid_ledger_that_a_repeat_com
             store, clock = FolderStore(folder), StillClock()
             with suppress(StoreError):
                 run_once(Ledger(DyingStore(folder, at, wrote=wrote), clock))
+            approve(store)
             verify(store, {})
             again = Ledger(store, clock)
             run_once(again)
@@ -47,6 +49,7 @@ def test_a_writer_that_dies_at_any_write_leaves_a_valid_ledger_that_a_repeat_com
 
 def test_a_store_that_loses_its_answers_gets_no_second_entry(tmp_path):
     run_once(Ledger(ForgetfulStore(tmp_path), StillClock()))
+    approve(FolderStore(tmp_path))
     found = verify(FolderStore(tmp_path), {})
     assert [state.entries for state in found.accounts] == [4, 9]
     assert found.spent_usd == Decimal("0.46")
@@ -65,6 +68,7 @@ def test_repairing_a_month_releases_what_crashed_writers_left(wrote: bool):
             clock.sleep(LEASE_S)
             repairer.repair_parent(MONTH)
             assert repairer.repair_parent(MONTH) == []
+            approve(store)
             found = verify(store, {})
             runs = [state for state in found.accounts if state.account == "run"]
             still_open = any(not state.closed for state in runs)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 
 import pytest
+from approved_caps import approve, approved
 from clocks import StillClock
 from examples import examples
 from faulty_stores import MONTH, fast_folder
@@ -147,7 +148,7 @@ def do(ledger: Ledger, verb: str, reservation: str, amount: Decimal, min_left: D
         case "adjust":
             ledger.adjust("run", reservation, amount, "true times")
         case "set_cap":
-            ledger.set_cap("run", amount)
+            ledger.set_cap("run", amount, approved())
         case "close":
             ledger.close("run")
 
@@ -178,6 +179,7 @@ def test_every_operation_agrees_with_a_plain_bookkeeping_model(requests, cap_usd
         } == model.reservations
         assert state.settled_usd == model.settled
         assert state.spent_usd + state.held_usd + state.left_usd == model.cap and state.left_usd >= 0
+        approve(store)
         total = verify(store, {"run": (state.head_hash,)})
         assert (total.spent_usd, total.held_usd) == (state.spent_usd, state.held_usd)
         assert total.unfinished == ()
@@ -198,10 +200,12 @@ def test_child_accounts_never_exceed_their_parents_cap(requests, cap_microusd):
                 writers[writer].open(f"run-{run}", from_microusd(amount))
                 writers[writer].reserve(f"run-{run}", "train-1", "train", 1, from_microusd(amount // 2))
                 writers[writer].settle(f"run-{run}", "train-1", from_microusd(amount // 3))
-                writers[writer].set_cap(f"run-{run}", from_microusd(amount + 7))
+                raised = from_microusd(amount + 7)
+                writers[writer].set_cap(f"run-{run}", raised, approved(f"run-{run}"))
                 writers[writer].close(f"run-{run}")
             month = Ledger(store, clock).state(MONTH)
             assert month.spent_usd + month.held_usd <= month.cap_usd
+        approve(store, *{f"run-{run}" for _, run, _ in requests})
         found = verify(store, {})
         assert found.spent_usd <= from_microusd(cap_microusd)
         assert found.accounts[0].spent_usd == sum(
@@ -217,7 +221,7 @@ def test_child_accounts_never_exceed_their_parents_cap(requests, cap_microusd):
         lambda ledger: ledger.extend("run", "train-1", Decimal("0.1"), id="pod-1/1"),
         lambda ledger: ledger.settle("run", "train-1", Decimal("0.1"), "done"),
         lambda ledger: ledger.adjust("run", "ingest-1", Decimal("-0.05"), "true times", id="pod-1"),
-        lambda ledger: ledger.set_cap("run", Decimal("2")),
+        lambda ledger: ledger.set_cap("run", Decimal("2"), approved()),
         lambda ledger: (ledger.settle("run", "train-1", Decimal(0)), ledger.close("run"))[1],
     ],
     ids=["open", "reserve", "extend", "settle", "adjust", "set_cap", "close"],

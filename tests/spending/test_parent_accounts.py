@@ -8,6 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from approved_caps import approve, approved
 from clocks import NOON, StillClock
 from faulty_stores import MONTH, DyingStore, fast_folder, writes_of
 from hypothesis import given
@@ -69,11 +70,12 @@ def test_months_and_campaigns_are_root_accounts_and_runs_are_not():
 def test_a_run_in_a_campaign_is_reserved_settled_and_released_in_both_parents(store, ledger):
     ledger.open("run", Decimal("1"), campaign=SPRING)
     assert held(ledger) == (Decimal("1"), Decimal("1"))
-    ledger.set_cap("run", Decimal("1.5"))
+    ledger.set_cap("run", Decimal("1.5"), approved())
     assert held(ledger) == (Decimal("1.5"), Decimal("1.5"))
     ledger.reserve("run", "train-1", "train", 1, Decimal("1.2"))
     ledger.settle("run", "train-1", Decimal("0.7"))
     ledger.close("run")
+    approve(store)
     for account in (MONTH, SPRING):
         state = ledger.state(account)
         assert (state.spent_usd, state.held_usd, state.released_usd) == (Decimal("0.7"), 0, Decimal("0.8"))
@@ -98,10 +100,10 @@ def test_a_higher_cap_that_one_parent_cannot_afford_is_reserved_in_neither(ledge
     ledger.open("run", Decimal("1"), campaign=SPRING)
     ledger.open("other", Decimal("1.5"))
     with pytest.raises(BudgetExceeded, match="extend run of 2026-11"):
-        ledger.set_cap("run", Decimal("1.8"))
+        ledger.set_cap("run", Decimal("1.8"), approved())
     ledger.close("other")
     with pytest.raises(BudgetExceeded, match=r"extend run of spring\.campaign"):
-        ledger.set_cap("run", Decimal("2.5"))
+        ledger.set_cap("run", Decimal("2.5"), approved())
     assert held(ledger) == (Decimal("1"), Decimal("1"))
 
 
@@ -135,7 +137,7 @@ def a_whole_run(ledger: Ledger) -> None:
     ledger.open(SPRING, Decimal("5"))
     ledger.open("run", Decimal("1"), campaign=SPRING)
     ledger.reserve("run", "train-1", "train", 1, Decimal("0.5"))
-    ledger.set_cap("run", Decimal("2"))
+    ledger.set_cap("run", Decimal("2"), approved())
     ledger.settle("run", "train-1", Decimal("0.4"))
     ledger.close("run")
 
@@ -147,6 +149,7 @@ def test_a_repeated_request_completes_a_writer_that_died_at_any_write(wrote: boo
             store, clock = FolderStore(folder), StillClock()
             with suppress(StoreError):
                 a_whole_run(Ledger(DyingStore(folder, at, wrote=wrote), clock))
+            approve(store)
             verify(store, {})
             again = Ledger(store, clock)
             a_whole_run(again)
@@ -168,6 +171,7 @@ def test_repair_settles_what_a_dead_writer_left_in_either_parent(wrote: bool, or
             existing = [name for name in order if any(store.list(f"ledger/{name}/"))]
             for name in existing:
                 repairer.repair_parent(name)
+            approve(store)
             found = verify(store, {})
             assert found.unfinished == ()
             run = next((state for state in found.accounts if state.account == "run"), None)
@@ -186,6 +190,7 @@ asks = st.lists(
 @given(asks, st.integers(0, 150), st.integers(0, 150))
 def test_neither_parent_exceeds_its_cap_and_both_agree(asking, month_cap, campaign_cap):
     store, clock = MemoryStore(), StillClock()
+    approve(store, *(f"run-{run}" for run in range(5)))
     writers = [Ledger(store, clock) for _ in range(2)]
     writers[0].open(MONTH, from_microusd(month_cap))
     writers[0].open(SPRING, from_microusd(campaign_cap))
@@ -195,7 +200,7 @@ def test_neither_parent_exceeds_its_cap_and_both_agree(asking, month_cap, campai
         with suppress(BudgetExceeded, LedgerConflict):
             ledger.open(name, from_microusd(amount), campaign=SPRING if is_inside else None)
             inside |= {name} if ledger.state(name).campaign else set()
-            ledger.set_cap(name, from_microusd(amount + 5))
+            ledger.set_cap(name, from_microusd(amount + 5), approved(name))
             ledger.reserve(name, "train-1", "train", 1, from_microusd(amount // 2))
             ledger.settle(name, "train-1", from_microusd(amount // 3))
             if amount % 2:

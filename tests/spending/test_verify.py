@@ -8,6 +8,7 @@ import shutil
 from decimal import Decimal
 
 import pytest
+from approved_caps import approved
 from clocks import NOON, StillClock
 from example_ledger import check, copy_example, cut
 from examples import examples
@@ -171,6 +172,7 @@ def test_a_cap_that_its_own_reservation_does_not_cover_is_found(store, reserved_
     state, month = ledger.state("run-2"), AccountChain(store, MONTH)
     proof = [sha256 for sha256, (child, _) in month.child_reservations.items() if child == reserved_for][-1]
     forged = {"kind": "cap", "id": "x", "cap_microusd": 2_000_000, "parent": MONTH, "parent_hash": proof}
+    forged["approval"] = approved("run-2")
     entry = Entry(account="run-2", number=state.entries + 1, prev=state.head_hash, at=NOON, **forged)
     store.put(store_layout.ledger_entry("run-2", entry.number), record_bytes(hash_entry(entry)))
     with pytest.raises(
@@ -242,7 +244,8 @@ def test_a_crash_between_two_accounts_is_reported_as_unfinished_and_not_as_corru
 
 
 def test_a_ledger_that_grows_during_verification_is_valid(store):
-    meanwhile = functools.partial(Ledger(store, StillClock()).set_cap, "run-2", Decimal("2"))
+    ledger = Ledger(store, StillClock())
+    meanwhile = functools.partial(ledger.set_cap, "run-2", Decimal("2"), approved("run-2"))
     busy = BusyStore(store.root, store_layout.ledger_entry("run-1", 1), meanwhile)
     assert verify(busy, load_anchors(store)).cap_usd == Decimal("3")
 

@@ -145,6 +145,7 @@ class Headroom:
                 stage_caps=stage_caps,
                 campaign=campaign,
                 approval=approval,
+                approve_above_usd=world.budgets.approve_above_usd,
             )
         except BudgetExceeded:
             self.check(world, ledger, month)

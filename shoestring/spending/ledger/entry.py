@@ -91,6 +91,11 @@ class Entry(StoredRecord):
     approval: Sha256 | None = Field(
         None, exclude_if=is_none, description="open, cap: digest of the approval that allows the cap"
     )
+    approve_above_microusd: int | None = Field(
+        None,
+        exclude_if=is_none,
+        description="open: the highest cap that needed no approval at that time; null: any cap",
+    )
     child: AccountName | None = Field(
         None, description="in a parent: the account that this reservation belongs to"
     )

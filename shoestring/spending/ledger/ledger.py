@@ -19,6 +19,7 @@ from shoestring.spending.ledger.account import Account, AccountState
 from shoestring.spending.ledger.chain_writer import SYSTEM_RANDOM, ChainWriter, check_account_name
 from shoestring.spending.ledger.entry import NO_ENTRY, Entry, HashedEntry
 from shoestring.spending.ledger.parent_accounts import ParentAccounts, is_root_account
+from shoestring.spending.ledger.rules import check_limit
 
 
 class Ledger:
@@ -49,27 +50,33 @@ class Ledger:
         *,
         campaign: str | None = None,
         approval: str | None = None,
+        approve_above_usd: Decimal | None = None,
     ) -> HashedEntry:
         """Open an account.
 
         Its cap is reserved in `parent` (None: the current month) and, if given, in the account `campaign`.
         Accounts of months and campaigns have no parents. A month's account is opened when it does not exist.
-        `approval` is the digest of the approval that allows the cap.
+        `approval` is the digest of the approval that allows the cap, which a cap above `approve_above_usd`
+        needs (None: no cap needs one).
 
         Raises:
             BudgetExceeded: a parent has too little left. Nothing stays reserved in the other one, and the
                 account's name cannot be used any more.
+            LedgerConflict: the cap needs an approval, and none is named.
         """
         caps = {stage: _micro(cap) for stage, cap in sorted((stage_caps or {}).items())}
         cap = None if cap_usd is None else _micro(cap_usd)
         if self._chains.latest(account).number:
             return self._opened_before(account, cap, caps)
+        limit = None if approve_above_usd is None else _micro(approve_above_usd)
+        check_limit(account, cap, limit, approval)
         if not is_root_account(account):
             parent = parent or f"{self._clock.now():%Y-%m}"
         hashes = self._parents.reserve_in_all(tuple(filter(None, (parent, campaign))), account, cap)
         parents: dict[str, Any] = {"parent": parent, "campaign": campaign}
         parents |= dict(zip(("parent_hash", "campaign_hash"), hashes, strict=False))
         content: dict[str, Any] = {"cap_microusd": cap, "stage_caps": caps, "approval": approval}
+        content["approve_above_microusd"] = limit
         return self._chains.append(self._draft(account, kind="open", id="open", **content, **parents))
 
     def reserve(
@@ -138,9 +145,9 @@ class Ledger:
     def set_cap(self, account: str, cap_usd: Decimal, approval: str | None = None) -> HashedEntry:
         """Set the cap of an account.
 
-        In an account with parents, the cap can only rise, and the parents reserve the difference. An account
-        without parents can have any cap that it has not exceeded. `approval` is the digest of the approval
-        that allows the cap.
+        In an account with parents, the cap can only rise, by an approval, and the parents reserve the
+        difference. An account without parents can have any cap that it has not exceeded. `approval` is the
+        digest of the approval that allows the cap.
 
         Raises:
             BudgetExceeded: a parent has too little left.

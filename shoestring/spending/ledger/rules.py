@@ -55,6 +55,7 @@ def _check_first(account: Balances, entry: Entry) -> None:
         raise LedgerConflict(
             account.name, f"is inside {entry.campaign}, so it must be inside a month as well"
         )
+    check_limit(account.name, entry.cap_microusd, entry.approve_above_microusd, entry.approval)
     for parent, entry_hash in entry.reserved_in:
         if entry_hash is None or (entry.kind == "open" and entry.cap_microusd is None):
             raise LedgerConflict(
@@ -63,9 +64,21 @@ def _check_first(account: Balances, entry: Entry) -> None:
             )
 
 
+def check_limit(account: str, cap: int | None, limit: int | None, approval: str | None) -> None:
+    """Check that an account without an approval is opened with at most `limit` (None: any cap), in
+    micro-dollars. Raises LedgerConflict.
+    """
+    if cap is not None and limit is not None and cap > limit and approval is None:
+        raise LedgerConflict(
+            account,
+            f"has a cap of ${from_microusd(cap)}, above the ${from_microusd(limit)} that needed no approval "
+            "when it was opened: name an approval",
+        )
+
+
 def _check_cap(account: Balances, entry: Entry) -> None:
-    """Check a new cap. Inside parents a cap can only rise; without parents it can be anything not yet
-    exceeded.
+    """Check a new cap. Inside parents a cap can only rise, by an approval; without parents it can be anything
+    not yet exceeded.
     """
     if entry.cap_microusd is None:
         raise LedgerConflict(account.name, "cannot be given a cap without an amount")
@@ -81,6 +94,12 @@ def _check_cap(account: Balances, entry: Entry) -> None:
         before = from_microusd(account.cap_microusd or 0)
         raise LedgerConflict(
             account.name, f"has a cap of ${before}, which can only be raised, not set to ${cap}"
+        )
+    if entry.approval is None:
+        raise LedgerConflict(
+            account.name,
+            f"cannot have its cap raised to ${cap} without an approval: "
+            f"shoestring approve {account.name.partition('.')[0]} --usd {cap} --by NAME",
         )
     if tuple(name for name, entry_hash in entry.reserved_in if entry_hash) != account.parents:
         parents = " and ".join(account.parents)
