@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import datetime
 from decimal import Decimal
 from typing import Any, Literal, TextIO
 
@@ -19,12 +17,10 @@ from rich.text import Text
 from shoestring.core.interfaces import Clock, Store
 from shoestring.reporting import number_text
 from shoestring.reporting.run_reader import RunReader
-from shoestring.reporting.run_story import RunStory, StageStory
-from shoestring.reporting.summary import attempt_seconds, end_reason, placed_attempt
+from shoestring.reporting.stage_lines import StageLine, StateLines, progress_text, quality_text, stage_lines
+from shoestring.reporting.summary import end_reason
 
 POLL_INTERVAL_S = 0.5
-# An attempt counts as silent after this many heartbeat intervals: a busy machine is late by one or two.
-SILENT_INTERVALS = 5
 BAR_CELLS = 16
 WIDE_CELLS = 116
 COLUMN_ALIGNMENT: tuple[Literal["left", "right"], ...] = (
@@ -36,76 +32,6 @@ COLUMN_ALIGNMENT: tuple[Literal["left", "right"], ...] = (
     "left",
     "right",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class StageLine:
-    """The line of one stage. `silent_s`: seconds since an overdue heartbeat. `unit`: of `samples` and
-    `total`.
-    """
-
-    stage: str
-    state: str
-    attempt: int
-    pool: str
-    market: str
-    phase: str
-    samples: int
-    total: int | None
-    unit: Literal["samples", "rows"]
-    spent_usd: Decimal
-    budget_usd: Decimal | None
-    quality: dict[str, float]
-    seconds: float
-    silent_s: float | None
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "stage": self.stage,
-            "state": self.state,
-            "attempt": self.attempt,
-            "pool": self.pool,
-            "market": self.market,
-            "phase": self.phase,
-            "samples": self.samples,
-            "total": self.total,
-            "unit": self.unit,
-            "spent_usd": str(self.spent_usd),
-            "budget_usd": None if self.budget_usd is None else str(self.budget_usd),
-            "quality": self.quality,
-            "seconds": round(self.seconds, 3),
-        }
-
-
-def stage_lines(story: RunStory, now: datetime) -> tuple[StageLine, ...]:
-    return tuple(_stage_line(story, stage, now) for stage in story.stages)
-
-
-def _stage_line(story: RunStory, stage: StageStory, now: datetime) -> StageLine:
-    attempt = placed_attempt(stage)
-    choice = attempt.decision.choice if attempt else None
-    heartbeat = attempt.heartbeat if attempt else None
-    outcome = attempt.receipt.outcome if attempt and attempt.receipt else None
-    running = stage.state == "running" and heartbeat is not None
-    since_s = (now - heartbeat.at).total_seconds() if running and heartbeat else 0.0
-    return StageLine(
-        stage=stage.name,
-        state=stage.state,
-        attempt=attempt.number if attempt else 0,
-        pool=choice.pool if choice else "",
-        market=choice.market if choice else "",
-        phase=(heartbeat.phase if heartbeat.state == "running" else heartbeat.state)
-        if running and heartbeat
-        else "",
-        samples=outcome.samples or outcome.rows if outcome else heartbeat.samples if heartbeat else 0,
-        total=heartbeat.total if running and heartbeat else None,
-        unit="samples" if stage.elastic else "rows",
-        spent_usd=story.stage_spent_usd(stage),
-        budget_usd=choice.budget_usd if choice else None,
-        quality=heartbeat.quality if heartbeat else {},
-        seconds=sum(map(attempt_seconds, stage.attempts)) + max(0.0, since_s),
-        silent_s=since_s if heartbeat and since_s > SILENT_INTERVALS * heartbeat.interval_s else None,
-    )
 
 
 class LiveView:
@@ -143,6 +69,8 @@ class LiveView:
             stages.add_row(
                 *_line_cells(line, width >= WIDE_CELLS), style="dim" if line.state == "waiting" else None
             )
+        if story.overhead_usd:
+            stages.add_row("overhead", "", "", "", number_text.dollars(story.overhead_usd))
         reason = end_reason(story)
         return Group(run, stages, Text(reason)) if reason else Group(run, stages)
 
@@ -180,38 +108,6 @@ def _bar(part_usd: Decimal, whole_usd: Decimal) -> RenderableType:
         complete_style="bold",
         finished_style="bold",
     )
-
-
-def progress_text(line: StageLine, wide: bool = True) -> str:
-    if not (line.samples or line.total):
-        return ""
-    of = f" of {number_text.short_count(line.total)}" if line.total and wide else ""
-    return f"{number_text.short_count(line.samples)}{of} {line.unit}"
-
-
-def quality_text(line: StageLine) -> str:
-    return ", ".join(f"{name} {number_text.score(value)}" for name, value in line.quality.items())
-
-
-def state_text(line: StageLine) -> str:
-    """Return a change of state as a log line."""
-    where = f" on {line.pool} {line.market}" if line.pool else ""
-    spent = f"{number_text.dollars(line.spent_usd)}"
-    match line.state:
-        case "placed" | "running":
-            budget = (
-                f", {number_text.dollars(line.budget_usd)} to spend" if line.budget_usd is not None else ""
-            )
-            return f"{line.stage}: {line.state}{where}{budget}"
-        case "refused" | "waiting":
-            return f"{line.stage}: {line.state}"
-        case "reused":
-            return f"{line.stage}: reused from the cache"
-        case _:
-            details = "".join(f", {each}" for each in (progress_text(line), quality_text(line)) if each)
-            return (
-                f"{line.stage}: {line.state}{where}, {number_text.duration(line.seconds)}, {spent}{details}"
-            )
 
 
 def follow(
@@ -253,13 +149,11 @@ def _on_terminal(view: LiveView, out: TextIO) -> Iterator[Callable[[], None]]:
 
 @contextmanager
 def _state_lines(view: LiveView, out: TextIO) -> Iterator[Callable[[], None]]:
-    last_seen: dict[str, tuple[str, int]] = {}
+    lines = StateLines(view.story)
 
     def print_changes() -> None:
-        for line in view.stage_lines:
-            if last_seen.get(line.stage, ("waiting", 0)) != (line.state, line.attempt):
-                last_seen[line.stage] = (line.state, line.attempt)
-                print(state_text(line), file=out, flush=True)
+        for line in lines.changes(view.story, view.stage_lines, is_over=view.is_over):
+            print(line, file=out, flush=True)
 
     yield print_changes
 
@@ -274,6 +168,7 @@ def _json_lines(view: LiveView, out: TextIO) -> Iterator[Callable[[], None]]:
             "stage": None,
             "state": story.status,
             "spent_usd": str(story.spent_usd),
+            "overhead_usd": str(story.overhead_usd),
             "budget_usd": str(story.budget_usd),
         }
         for line in [*(line.as_json() for line in view.stage_lines), run]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from decimal import Decimal
 
 from pydantic import BaseModel
 
 from shoestring.core import store_layout
 from shoestring.core.errors import NotInStore
 from shoestring.core.interfaces import Store
+from shoestring.core.money import from_microusd
 from shoestring.core.receipt import Receipt
 from shoestring.data.run_records import (
     AdmissionRefusal,
@@ -115,7 +117,11 @@ class RunReader:
         chain = self._chains.setdefault(start.account, AccountChain(self._store, start.account))
         chain.read_new()
         last_entry_at = chain.entries[-1].entry.at if chain.entries else start.started_at
-        return StartAccount(start, chain.account.state(), last_entry_at)
+        extended_usd: dict[str, Decimal] = {}
+        for entry in (sealed.entry for sealed in chain.entries if sealed.entry.kind == "extend"):
+            amount_usd = from_microusd(entry.amount_microusd)
+            extended_usd[entry.reservation] = extended_usd.get(entry.reservation, Decimal(0)) + amount_usd
+        return StartAccount(start, chain.account.state(), last_entry_at, extended_usd)
 
 
 def read_run_story(store: Store, run_id: str) -> RunStory:

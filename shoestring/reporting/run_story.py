@@ -6,7 +6,8 @@ off.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from typing import Literal
@@ -33,13 +34,15 @@ ZERO_USD = usd("0")
 
 @dataclass(frozen=True, slots=True)
 class StartAccount:
-    """One start of the run and its account in the ledger. `last_entry_at`: the time of its
-    last ledger entry.
+    """One start of the run and its account in the ledger.
+
+    `last_entry_at`: the time of its last ledger entry. `extended_usd`: extensions of reservations, by name.
     """
 
     start: RunStart
     account: AccountState
     last_entry_at: datetime
+    extended_usd: Mapping[str, Decimal] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +177,22 @@ class RunStory:
         """The cost of routing and settling, known once the exit step has settled it."""
         return self._settled_usd(OVERHEAD)
 
+    def spent_by_stage_usd(self, start_accounts: Sequence[StartAccount]) -> dict[str, Decimal]:
+        """Return the settled dollars of these starts, by stage; overhead counts as a stage."""
+        spent: dict[str, Decimal] = {}
+        for each in start_accounts:
+            for stage, balance in each.account.stages.items():
+                spent[stage] = spent.get(stage, ZERO_USD) + balance.spent_usd
+        return spent
+
+    def extended_usd(self, attempt: AttemptStory) -> Decimal:
+        """Return by how much the reservation of an attempt was extended."""
+        return sum((each.extended_usd.get(attempt.key, ZERO_USD) for each in self.start_accounts), ZERO_USD)
+
+    def is_held(self, attempt: AttemptStory) -> bool:
+        """Return whether the reservation of an attempt is not settled yet."""
+        return any(attempt.key in each.account.reservations for each in self.start_accounts)
+
     def wall_s(self, now: datetime | None = None) -> float:
         """Return the seconds that the run was active, all starts together.
 
@@ -189,12 +208,7 @@ class RunStory:
         return total_s
 
     def _settled_usd(self, stage: str) -> Decimal:
-        found = [
-            each.account.stages[stage].spent_usd
-            for each in self.start_accounts
-            if stage in each.account.stages
-        ]
-        return sum(found, ZERO_USD)
+        return self.spent_by_stage_usd(self.start_accounts).get(stage, ZERO_USD)
 
     def _unsettled_usd(self, stage: StageStory) -> Decimal:
         holds = {hold for each in self.start_accounts for hold in each.account.reservations}

@@ -182,7 +182,7 @@ class Recording:
                 self.account, f"{stage}-{number}", stage, number, choice.p95_usd, choice.reserved_later_usd
             )
         self.put(f"decisions/{stage}-{number}.json", decision)
-        self.decision = decision
+        self.decision, self.extended_usd = decision, Decimal(0)
         return decision
 
     @property
@@ -194,8 +194,17 @@ class Recording:
     def hold(self) -> str:
         return f"{self.decision.question.stage}-{self.decision.question.attempt}"
 
+    def extend(self, amount_usd: str) -> None:
+        """Extend the reservation of the attempt."""
+        self.extended_usd = usd(amount_usd)
+        self.ledger.extend(self.account, self.hold, self.extended_usd, self.choice.reserved_later_usd)
+
     def spent(self, seconds: float) -> Decimal:
-        return min(usd(self.choice.usd_per_hour * Decimal(str(seconds)) / 3600), self.choice.p95_usd)
+        return min(usd(self.choice.usd_per_hour * Decimal(str(seconds)) / 3600), self.most_usd)
+
+    @property
+    def most_usd(self) -> Decimal:
+        return self.choice.p95_usd + self.extended_usd
 
     def beat(
         self, seconds: float, phase: str = "", samples: int = 0, total: int | None = None, **quality: float
@@ -234,7 +243,7 @@ class Recording:
         began = self.clock.now()
         self.clock.sleep(seconds)
         fees_usd = choice.incurred_usd(done=status == "done") if self.tariffs else Decimal(0)
-        spent_usd = Decimal(0) if choice.cached else min(self.spent(seconds) + fees_usd, choice.p95_usd)
+        spent_usd = Decimal(0) if choice.cached else min(self.spent(seconds) + fees_usd, self.most_usd)
         if not choice.cached:
             self.ledger.settle(self.account, self.hold, spent_usd, reason)
         receipt = Receipt(

@@ -124,6 +124,19 @@ def resumed(folder: Path) -> Recording:
     return run
 
 
+def extended(folder: Path) -> Recording:
+    """Record a run whose preprocess took longer than its P95, and was given more."""
+    run = Recording(folder)
+    run.start()
+    run.route("ingest", cached="cache/1.json")
+    run.end(0.2, rows=ROWS)
+    run.route("preprocess")
+    run.extend("0.00004")
+    run.end(8.9, rows=ROWS)
+    run.close()
+    return run
+
+
 def hostile(folder: Path) -> Recording:
     """Record a run with markup wherever a user, a price list or an exception can put text."""
     run = Recording(folder, "0.003", (Pool(name=HOSTILE, cores=1, memory_gb=4),), HOSTILE)
@@ -148,6 +161,7 @@ STORIES: dict[str, Story] = {
         stopped,
         refused_on_the_way,
         resumed,
+        extended,
         hostile,
     )
 }

@@ -8,7 +8,9 @@ from __future__ import annotations
 import io
 import itertools
 import json
+import re
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from rich.console import Console
 from run_stories import STORIES, failed, resumed, running
 
 from shoestring.reporting.live import LiveView, follow
+from shoestring.reporting.stage_lines import StateLines
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -94,7 +97,45 @@ def test_without_a_terminal_each_change_of_state_is_one_line(tmp_path: Path) -> 
         "preprocess: placed on cpu-1 on-demand, $0.000088 to spend",
         "preprocess: running on cpu-1 on-demand, $0.000088 to spend",
         "preprocess: done on cpu-1 on-demand, 7.00 s, $0.000078, 337k rows",
+        "overhead: $0.000061, routing and settling",
     ]
+
+
+def dollars_in(lines: list[str]) -> Decimal:
+    """Return the sum of the dollars that the lines of ended stages, overhead and earlier starts state."""
+    stated = [line for line in lines if "to spend" not in line]
+    return sum((Decimal(re.findall(r"\$([\d.]+)", f"{line} $0")[0]) for line in stated), Decimal(0))
+
+
+@pytest.mark.parametrize("name", ["done", "resumed", "failed", "stopped", "extended"])
+def test_the_lines_add_up_to_what_the_run_spent(name: str, tmp_path: Path) -> None:
+    run, out = STORIES[name](tmp_path), io.StringIO()
+    follow(run.store, RUN_ID, run.clock, lambda: False, out)
+    assert dollars_in(out.getvalue().splitlines()) == LiveView(run.store, RUN_ID, run.clock).story.spent_usd
+
+
+def test_a_failed_attempt_and_its_retry_each_state_their_own_dollars(tmp_path: Path) -> None:
+    run, lines = Recording(tmp_path), list[str]()
+    run.start()
+    state_lines = StateLines(LiveView(run.store, RUN_ID, run.clock).story)
+    for seconds, status in ((4.0, "failed"), (6.0, "done")):
+        run.route("ingest")
+        run.end(seconds, status)  # type: ignore[arg-type]
+        view = LiveView(run.store, RUN_ID, run.clock)
+        lines += state_lines.changes(view.story, view.stage_lines, is_over=False)
+    assert lines == [
+        "ingest: failed on cpu-1 on-demand, 4.00 s, $0.000045",
+        "ingest: done on cpu-1 on-demand, 6.00 s, $0.000065",
+    ]
+
+
+def test_a_raised_budget_is_shown(tmp_path: Path) -> None:
+    run, out = STORIES["extended"](tmp_path), io.StringIO()
+    follow(run.store, RUN_ID, run.clock, lambda: False, out)
+    assert "preprocess: done on cpu-1 on-demand, 8.90 s, $0.000099 of $0.000128, raised by $0.000040" in (
+        out.getvalue()
+    )
+    assert "$0.000099 of $0.000128" in rendered(run, 130)
 
 
 def test_as_json_each_line_is_an_object_and_none_repeats_the_one_before(tmp_path: Path) -> None:
@@ -116,9 +157,9 @@ def test_following_a_run_that_is_over_shows_it_once_and_returns(tmp_path: Path) 
     for story in (failed, resumed):
         run, out = story(tmp_path / story.__name__), io.StringIO()
         follow(run.store, RUN_ID, run.clock, lambda: False, out)
-        assert len(out.getvalue().splitlines()) == sum(
-            bool(stage.attempts) for stage in LiveView(run.store, RUN_ID, run.clock).story.stages
-        )
+        found = LiveView(run.store, RUN_ID, run.clock).story
+        stages = sum(bool(stage.attempts) for stage in found.stages)
+        assert len(out.getvalue().splitlines()) == len(found.start_accounts) + stages
 
 
 def test_following_ends_when_done_returns_true(tmp_path: Path) -> None:
