@@ -9,8 +9,8 @@ from typing import Any
 
 from shoestring.core.errors import LedgerCorrupt
 from shoestring.core.interfaces import Store
-from shoestring.simulation.pipeline import reaper, run_pipeline
-from shoestring.simulation.processes import state_of
+from shoestring.simulation.processes.engine import reaper, run_pipeline
+from shoestring.simulation.processes.overhead import state_of
 from shoestring.simulation.results import (
     ZERO_USD,
     PipelineOutcome,

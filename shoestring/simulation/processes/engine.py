@@ -15,17 +15,15 @@ from shoestring.routing.decision import Decision
 from shoestring.routing.offers.offer_costs import OfferBlock
 from shoestring.runtime.records.overhead import overhead_usd_per_hour
 from shoestring.runtime.route_step.retry import FINAL_CAUSES
+from shoestring.simulation.attempt.stage_attempt import AttemptEnd, simulate_attempt
 from shoestring.simulation.event_loop import Process, ProcessDied, Result
-from shoestring.simulation.processes import (
-    ROUTE_STEP_S,
-    admit_pipeline,
-    reap_once,
-    route_stage,
-    run_exit_step,
-)
+from shoestring.simulation.processes.admission import admit_pipeline
+from shoestring.simulation.processes.exit_step import reap_once, run_exit_step
+from shoestring.simulation.processes.overhead import ROUTE_STEP_S
+from shoestring.simulation.processes.route_step import route_stage
+from shoestring.simulation.questions import question
 from shoestring.simulation.results import PipelineOutcome
-from shoestring.simulation.simulated_world import PipelineRun, Simulation, question
-from shoestring.simulation.stage_attempt import AttemptEnd, simulate_attempt
+from shoestring.simulation.simulated_world import PipelineRun, Simulation
 from shoestring.simulation.workload import PipelineRequest
 from shoestring.spending.meter import cost_usd
 
