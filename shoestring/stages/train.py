@@ -156,6 +156,7 @@ def make_task(work: Work, manifest: Manifest) -> TrainingTask:
         should_stop=work.should_stop,
         adaptation_limits=work.policy.adaptation_limits,
         guardrails=work.policy.guardrails,
+        planned_samples=work.planned_samples,
     )
 
 

@@ -59,6 +59,7 @@ class Work:
         should_stop: returns True once the stage is asked to stop (TERM).
         settings: the pipeline's settings of an author's own stage; the built-in stages follow the recipe.
         storage_class: the storage class to write a data set to.
+        planned_samples: the samples that an elastic stage is expected to process; None: unknown.
     """
 
     run_id: str
@@ -78,3 +79,4 @@ class Work:
     policy: Policy = DEFAULT_POLICY
     settings: Mapping[str, JsonValue] = field(default_factory=dict)
     storage_class: str = STANDARD_CLASS
+    planned_samples: int | None = None

@@ -77,6 +77,27 @@ def test_seconds_and_dollars_add_up_over_starts(tmp_path: Path) -> None:
     assert spent[-1] == Decimal("0.001") * round(ended.state.training_s)
 
 
+@pytest.mark.parametrize("limit", ["deadline", "money"])
+def test_a_late_restart_does_not_raise_the_learning_rate(tmp_path: Path, limit: str) -> None:
+    """The share of the budget that is gone counts all starts."""
+
+    def meter(spent_s: int) -> Meter:
+        # A new start has a meter of its own: what is left of 40 s, or of the dollars that 40 s cost.
+        if limit == "deadline":
+            return Meter(Decimal(0), 0.0, Decimal(0), 40.0 - spent_s)
+        return Meter(Decimal("3.6"), 0.0, Decimal("0.001") * (40 - spent_s), None)
+
+    bench = TrainingBench(tmp_path, step_s=lambda: 1.0, meter=meter(0))
+    stop_and_save(bench, 32)
+    before = bench.training()
+    last_rate = before.state.points[-1].learning_rate
+    assert 0 < last_rate < 0.5 * TINY.learning_rate
+    bench.clock.at_s = 0.0
+    ended = replace(bench, meter=meter(32)).training().run()
+    later = [point.learning_rate for point in ended.state.points[len(before.state.points) :]]
+    assert later and max(later) <= last_rate
+
+
 def test_a_damaged_checkpoint_is_reported_and_the_previous_one_is_used(tmp_path: Path) -> None:
     bench = TrainingBench(tmp_path)
     stop_and_save(bench, 5)

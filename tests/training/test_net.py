@@ -13,7 +13,7 @@ from training_bench import TINY, class_prior_loss
 
 from shoestring.core.datasets import Encoding, Feature
 from shoestring.training.torch_.learner import Learner
-from shoestring.training.torch_.net import quantile_edges
+from shoestring.training.torch_.net import ByteDropout, keep_mask, quantile_edges
 
 
 @pytest.mark.parametrize("features", [(CODE,), (NUMBER,), (NUMBER, CODE), (CODE, CODE, NUMBER)], ids=len)
@@ -90,3 +90,24 @@ def test_category_dropout_trains_the_unknown_code_and_the_average_follows_the_we
     assert learner.loss([train], learner.average) == pytest.approx(
         learner.loss([train], learner.net), rel=0.5
     )
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.3, 0.5, 0.9, 0.999])
+def test_dropout_drops_its_share_of_every_position_and_keeps_the_mean(share: float) -> None:
+    torch.manual_seed(0)
+    dropout = ByteDropout(share)
+    ones = torch.ones(4096, 33)
+    dropped = sum((dropout(ones) == 0).double() for _ in range(16)) / 16
+    assert abs(float(dropped.mean()) - share) < 0.005
+    # Eight elements share one random number: none of its bytes is biased.
+    assert np.ptp(dropped.flatten().reshape(-1, 8).mean(0).numpy()) < 0.01
+    kept = dropout(ones)
+    assert torch.allclose(kept[kept != 0], torch.tensor(1 / (1 - dropout.share)))
+    assert bool((dropout.eval()(ones) == ones).all())
+
+
+def test_masks_of_neighbouring_elements_are_independent() -> None:
+    torch.manual_seed(1)
+    kept = keep_mask(torch.Size([100_000, 8]), 0.5).double()
+    correlations = torch.corrcoef(kept.T) - torch.eye(8)
+    assert float(correlations.abs().max()) < 0.02

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -14,6 +15,7 @@ from shoestring.training.control.schedule import (
     EarlyStopping,
     LearningRateSchedule,
     ScheduleProgress,
+    planned_warmup_samples,
 )
 
 rows = st.integers(1, 10**7)
@@ -59,7 +61,8 @@ def test_the_rate_is_0_when_money_or_samples_run_out(
 
 @given(st.integers(1000, 10**6), epochs, rates)
 def test_the_rate_rises_once_and_falls_once(rows: int, epochs: float, rate: float) -> None:
-    schedule = LearningRateSchedule(end_samples=30 * rows)
+    warmup_samples = planned_warmup_samples(rows, int(epochs * rows))
+    schedule = LearningRateSchedule(end_samples=30 * rows, warmup_samples=warmup_samples)
     run = steady_run(rows, epochs * rows / rate, rate)
     factors = [schedule.factor(at) for at in run]
     top = factors.index(max(factors))
@@ -71,7 +74,8 @@ def test_the_rate_rises_once_and_falls_once(rows: int, epochs: float, rate: floa
 
 @given(st.integers(1000, 10**6), st.floats(0.2, 50), rates)
 def test_the_rate_reaches_its_peak_and_comes_all_the_way_down(rows: int, epochs: float, rate: float) -> None:
-    schedule = LearningRateSchedule(end_samples=100 * rows)
+    warmup_samples = planned_warmup_samples(rows, int(epochs * rows))
+    schedule = LearningRateSchedule(end_samples=100 * rows, warmup_samples=warmup_samples)
     factors = [schedule.factor(at) for at in steady_run(rows, epochs * rows / rate, rate, 1000)]
     assert max(factors) > 0.95
     assert factors[-1] == pytest.approx(0.0, abs=1e-9)
@@ -96,12 +100,34 @@ def test_the_decay_takes_an_epoch_and_never_rises_again(
 def test_a_resumed_run_does_not_warm_up_again(rows: int, rate: float, left_s: float) -> None:
     """A new start, with nothing spent, of a run that is past its warm-up."""
     at = ScheduleProgress(rows, rows, 0.0, left_s, rate)
-    assert LearningRateSchedule(end_samples=100 * rows).phase(at) != "warm-up"
+    schedule = LearningRateSchedule(100 * rows, warmup_samples=planned_warmup_samples(rows, 100 * rows))
+    assert schedule.phase(at) != "warm-up"
 
 
 def test_warm_up_takes_a_small_share_of_a_small_budget() -> None:
+    schedule = LearningRateSchedule(end_samples=10**9, warmup_samples=planned_warmup_samples(10**6, 1000))
     at = ScheduleProgress(int(WARMUP_SHARE * 1000), 10**6, 0.5, 9.5, 100.0)
-    assert LearningRateSchedule(end_samples=10**9).factor(at) == pytest.approx(1.0, abs=0.02)
+    assert schedule.factor(at) == pytest.approx(1.0, abs=0.02)
+
+
+@given(st.integers(0, 10**6), rates, rates)
+def test_the_warm_up_does_not_depend_on_the_speed(samples: int, slow: float, fast: float) -> None:
+    schedule = LearningRateSchedule(10**9, warmup_samples=planned_warmup_samples(10**6, 10**7))
+    factors = {
+        schedule.factor(ScheduleProgress(samples, 10**6, 0.0, float("inf"), rate)) for rate in (slow, fast)
+    }
+    assert len(factors) == 1
+
+
+@given(st.integers(1000, 10**6), st.floats(0.2, 20), rates, st.floats(0, 1))
+def test_a_restart_does_not_raise_the_rate(rows: int, epochs: float, rate: float, stops_at: float) -> None:
+    budget_s = epochs * rows / rate
+    schedule = LearningRateSchedule(end_samples=100 * rows)
+    at_s = stops_at * budget_s
+    before = ScheduleProgress(int(rate * at_s), rows, at_s, budget_s - at_s, rate)
+    # The restart loses some time.
+    after = replace(before, left_s=0.9 * before.left_s)
+    assert schedule.factor(after) <= schedule.factor(before) + 1e-9
 
 
 def test_an_unlimited_run_stays_on_the_plateau_until_its_last_epoch() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -30,6 +31,31 @@ ROWS = {"train": 3000, "val": 300, "test": 300}
 def start(folder: Path, key: str) -> subprocess.Popen[str]:
     command = [sys.executable, str(Path(train_process.__file__)), str(folder), key]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.slow
+def test_other_load_on_the_machine_does_not_change_the_weights(tmp_path: Path) -> None:
+    """With the same seed, data and threads, while neither money nor time ends the training."""
+    key = dataset(FolderStore(tmp_path), tmp_path, ROWS)
+    quiet, busy = tmp_path / "quiet", tmp_path / "busy"
+    for folder in (quiet, busy):
+        shutil.copytree(tmp_path / "blobs", folder / "blobs")
+        shutil.copytree(tmp_path / "datasets", folder / "datasets")
+    outcomes = [StageOutcome.model_validate_json(last_line(start(quiet, key)))]
+    load = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(4)]
+    try:
+        outcomes.append(StageOutcome.model_validate_json(last_line(start(busy, key))))
+    finally:
+        for process in load:
+            process.kill()
+            process.wait()
+    assert outcomes[0].artifact == outcomes[1].artifact
+    assert outcomes[0].samples == outcomes[1].samples == EPOCHS * ROWS["train"]
+
+
+def last_line(process: subprocess.Popen[str]) -> str:
+    out, _ = process.communicate(timeout=300)
+    return out.splitlines()[-1]
 
 
 @pytest.mark.slow

@@ -51,6 +51,7 @@ class ChildJob(Record):
     parent_pid: int
     origin: Origin | None = None
     storage_class: str = STANDARD_CLASS
+    planned_samples: int | None = None
     may_ask_for_pool: bool = False
 
 
@@ -134,6 +135,7 @@ def make_work(job: ChildJob, scratch: Path, stop: StopSignal) -> Work:
         policy=policy_for(world.policy, job),
         settings=job.origin.settings if job.origin else {},
         storage_class=job.storage_class,
+        planned_samples=job.planned_samples,
     )
 
 

@@ -152,6 +152,7 @@ def start_child(
         may_ask_for_pool=may_migrate,
         origin=attempt.origin,
         storage_class=attempt.choice.storage_class,
+        planned_samples=attempt.choice.samples or None,
     )
     (scratch / JOB_FILE).write_bytes(record_bytes(job))
     command = [sys.executable, "-m", "shoestring.runtime.supervisor.child", str(scratch)]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from shoestring.training.curve import SchedulePhase
 
-# Warm-up takes this share of an epoch, or of the budget where that is less.
+# Warm-up takes this share of an epoch, or of the planned samples where that is less.
 WARMUP_EPOCHS, WARMUP_SHARE = 0.1, 0.05
 # Decay takes this many epochs. When the budget buys less, everything after warm-up is decay.
 DECAY_EPOCHS = 1.0
@@ -20,8 +20,8 @@ MIN_RELATIVE_GAIN = 0.0005
 class ScheduleProgress:
     """The position of a training in its schedule.
 
-    `samples` counts all starts. `spent_s` and `left_s` are seconds of this start's budget. `epoch_rows`
-    is the size of an epoch. `rows_per_s` is above 0.
+    `samples` and `spent_s` count all starts: seconds of the budget that are gone. `left_s` are the seconds
+    of the budget that this start has left. `epoch_rows` is the size of an epoch. `rows_per_s` is above 0.
     """
 
     samples: int
@@ -36,7 +36,8 @@ class LearningRateSchedule:
     """Warm-up, plateau and linear decay (Hu et al. 2024, arXiv 2404.06395), ending wherever the training
     ends.
 
-    The decay follows the remaining share of the budget (money or deadline, whichever ends first) and the
+    The warm-up goes by samples, whose number the plan fixes, so that it is the same on a busy machine. The
+    decay follows the remaining share of the budget (money or deadline, whichever ends first) and the
     samples left until `end_samples`. The learning rate is 0 when the first of them runs out, so that
     every stop is annealed. When `AdaptationLimits.length` forbids changing the planned length, the
     schedule follows the planned samples only, and training is cut off if the money ends earlier.
@@ -45,6 +46,7 @@ class LearningRateSchedule:
     end_samples: int
     decaying: bool = False
     follows_budget: bool = True
+    warmup_samples: int = 1
 
     def factor(self, at: ScheduleProgress) -> float:
         """Return the learning rate as a share of its peak, in [0, 1]."""
@@ -66,9 +68,7 @@ class LearningRateSchedule:
         return replace(self, end_samples=end_samples, decaying=True)
 
     def _warmup(self, at: ScheduleProgress) -> float:
-        affordable = at.samples + at.left_s * at.rows_per_s
-        warmup = min(WARMUP_EPOCHS * at.epoch_rows, WARMUP_SHARE * max(affordable, 1.0))
-        return (at.samples + 1) / max(warmup, 1.0)
+        return (at.samples + 1) / self.warmup_samples
 
     def _budget_left(self, at: ScheduleProgress) -> float:
         """Return the seconds left over the seconds of the decay, at most all of the budget after warm-up."""
@@ -81,6 +81,11 @@ class LearningRateSchedule:
     def _samples_left(self, at: ScheduleProgress) -> float:
         decay = min(DECAY_EPOCHS * at.epoch_rows, self.end_samples * (1 - WARMUP_SHARE))
         return (self.end_samples - at.samples) / max(decay, 1.0)
+
+
+def planned_warmup_samples(epoch_rows: int, planned_samples: int) -> int:
+    """Return the samples of the warm-up, at least 1. `planned_samples`: those that the budget should buy."""
+    return max(1, int(min(WARMUP_EPOCHS * epoch_rows, WARMUP_SHARE * planned_samples)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ def position(session: TrainingSession) -> TrainingPosition:
         samples=session.state.samples,
         max_samples=session.state.schedule.end_samples,
         spent_s=(
-            progress.spent_s
+            session.elapsed_s()
             if ends_by_deadline or not price
             else float(meter.spent_usd(now_s) / price) * 3600
         ),

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from shoestring.core.datasets import Encoding
 from shoestring.data.formats.readers import EncodedRows
@@ -53,7 +54,7 @@ class Learner:
             {"params": decayed, "weight_decay": settings.weight_decay},
             {"params": other, "weight_decay": 0.0},
         ]
-        self.optimizer = torch.optim.AdamW(groups, lr=settings.learning_rate, betas=(0.9, 0.99))
+        self.optimizer = torch.optim.AdamW(groups, lr=settings.learning_rate, betas=(0.9, 0.99), fused=True)
 
     def step(self, records: Array, learning_rate: float) -> float:
         """Take one step on a batch and return its loss. Gradients are clipped to a norm of
@@ -75,8 +76,8 @@ class Learner:
         keep = min(
             0.5 ** (batch_rows / (AVERAGE_HALF_LIFE_EPOCHS * self.rows)), self.steps / (self.steps + 1)
         )
-        for average, weight in zip(self.average.parameters(), self.net.parameters(), strict=True):
-            average.lerp_(weight.detach(), 1 - keep)
+        add = get_ema_multi_avg_fn(keep)  # type: ignore[no-untyped-call]
+        add(list(self.average.parameters()), list(self.net.parameters()), self.steps)
 
     @torch.no_grad()
     def loss(self, batches: Iterable[Array], net: TableNet) -> float:

@@ -120,7 +120,7 @@ class Training(TrainingSession):
         if state.best_weights is not None and (loss is None or state.best_loss < loss):
             weights, loss, source = state.best_weights, state.best_loss, "averaged"
         self.write_curve()
-        state.training_s += self.progress().spent_s
+        state.training_s += self.elapsed_s()
         return TrainedModel(
             weights=checkpoint.to_bytes(weights),
             val_loss=loss,

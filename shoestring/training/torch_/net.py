@@ -1,7 +1,7 @@
 """A multi-layer perceptron for tables.
 
 Shape suffixes: B rows of a batch; C categorical features; N numeric features; P bins of a numeric feature;
-D inputs of the first layer; K outputs; R rows of a sample.
+D inputs of the first layer; U units of a hidden layer; K outputs; R rows of a sample.
 """
 
 from __future__ import annotations
@@ -18,6 +18,36 @@ from shoestring.core.datasets import Encoding
 from shoestring.data.recipe import TrainSettings
 
 Array = np.ndarray[Any, np.dtype[Any]]
+
+
+INT64_MIN = torch.iinfo(torch.int64).min
+
+
+def keep_mask(shape: torch.Size, dropped_share: float) -> Tensor:
+    """Return which elements are kept: bool[shape]. The dropped share is rounded to a multiple of 1/256.
+
+    One 64-bit random number gives eight elements, which takes a tenth of the time of one number each.
+    """
+    count = math.prod(shape)
+    draws = torch.empty((count + 7) // 8, dtype=torch.int64).random_(INT64_MIN, None)
+    return draws.view(torch.uint8)[:count].view(shape) >= round(256 * dropped_share)
+
+
+class ByteDropout(nn.Module):
+    """Dropout (Srivastava et al. 2014) whose masks are drawn by `keep_mask`.
+
+    It drops `share` of the units, rounded to a multiple of 1/256 and at most 255/256, and scales the rest so
+    that their expected sum stays the same.
+    """
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self.share = min(255, round(256 * share)) / 256
+
+    def forward(self, h_BU: Tensor) -> Tensor:
+        if not self.training or not self.share:
+            return h_BU
+        return h_BU * (keep_mask(h_BU.shape, self.share) * (1 / (1 - self.share)))
 
 
 class TableNet(nn.Module):
@@ -47,7 +77,7 @@ class TableNet(nn.Module):
         numbers, bins = edges_NP1.shape[0], edges_NP1.shape[1] - 1
         width = sum(widths) + numbers * (bins + 1)
         for units in settings.hidden:
-            layers += [nn.Linear(width, units), nn.LayerNorm(units), nn.ReLU(), nn.Dropout(settings.dropout)]
+            layers += [nn.Linear(width, units), nn.LayerNorm(units), nn.ReLU(), ByteDropout(settings.dropout)]
             width = units
         self.hidden = nn.Sequential(*layers)
         self.output = nn.Linear(width, outputs)
@@ -73,7 +103,7 @@ class TableNet(nn.Module):
         """Return logits, or standardised values for a regression: float32[B, K]."""
         if self.training and self.category_dropout:
             # Code 0 stands for unknown categories, which get trained this way.
-            codes_BC = codes_BC * (torch.rand(codes_BC.shape) >= self.category_dropout)
+            codes_BC = codes_BC * keep_mask(codes_BC.shape, self.category_dropout)
         columns = codes_BC.unbind(1)
         parts = [embed(code_B) for embed, code_B in zip(self.embeddings, columns, strict=True)]
         edges_NP1 = self.get_buffer("edges_NP1")

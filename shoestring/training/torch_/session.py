@@ -47,7 +47,9 @@ class TrainingSession:
         self.learner = Learner(task.encoding, task.settings, task.train.take(sample), self.rows)
         saved, self.checkpoint_note = checkpoint.load(task.store, task.run_id)
         self.state = (
-            from_checkpoint(saved, self.learner) if saved else new_state(task.seed, task.settings, self.rows)
+            from_checkpoint(saved, self.learner)
+            if saved
+            else new_state(task.seed, task.settings, self.rows, task.planned_samples)
         )
         self.started_s = self.saved_s = task.clock.monotonic_s()
         self.start_samples = self.state.samples
@@ -61,7 +63,10 @@ class TrainingSession:
         row_s = self.costs.validation_s / len(task.validation)
         step_s = max(FIRST_STEP_S, STEP_PER_VALIDATION * row_s * self.batch_rows)
         self.guard = Guard(task.meter, step_s=step_s, exit_s=self.costs.exit_s)
-        self.controller = TrainingController(SpendTracker(task.adaptation_limits), self.batch_rows / step_s)
+        # A resumed training keeps its throughput until its own first steps: a faster one would shorten the
+        # decay, and raise a learning rate that is falling.
+        rows_per_s = self.state.rows_per_s or self.batch_rows / step_s
+        self.controller = TrainingController(SpendTracker(task.adaptation_limits), rows_per_s)
         # Samples and dollars at the previous validation.
         self.cost_mark: tuple[int, Decimal] | None = None
 
@@ -75,11 +80,23 @@ class TrainingSession:
         return self.task.clock.monotonic_s()
 
     def progress(self) -> ScheduleProgress:
-        now_s = self.now_s()
-        left_s = max(0.0, self.task.meter.seconds_left(now_s) - self.guard.exit_s)
-        return ScheduleProgress(
-            self.state.samples, self.rows, now_s - self.started_s, left_s, self.controller.rows_per_s
-        )
+        left_s = max(0.0, self.task.meter.seconds_left(self.now_s()) - self.guard.exit_s)
+        spent_s = self.earlier_s() + self.elapsed_s()
+        return ScheduleProgress(self.state.samples, self.rows, spent_s, left_s, self.controller.rows_per_s)
+
+    def elapsed_s(self) -> float:
+        """Return the seconds of this start."""
+        return self.now_s() - self.started_s
+
+    def earlier_s(self) -> float:
+        """Return the seconds of the budget that earlier starts used: where the money ends this one, the
+        seconds that their dollars buy at the current price.
+        """
+        meter = self.task.meter
+        price = meter.current_usd_per_hour
+        if not price or meter.ends_s == meter.deadline_s:
+            return self.state.training_s
+        return float(self.state.spent_usd / price) * 3600
 
     def spent_usd(self) -> Decimal:
         """Return the dollars spent by the stage so far, in all starts."""
@@ -144,7 +161,8 @@ class TrainingSession:
     def save(self) -> None:
         """Write the curve and a checkpoint. Raises StoreFull."""
         started_s = self.now_s()
-        training_s = self.state.training_s + started_s - self.started_s
+        training_s = self.state.training_s + self.elapsed_s()
+        self.state.rows_per_s = self.controller.rows_per_s
         saved = to_checkpoint(self.state, self.learner, training_s, self.spent_usd())
         self.write_curve()
         checkpoint.save(self.task.store, self.task.run_id, saved, self.state.samples)
@@ -164,7 +182,7 @@ class TrainingSession:
                 samples=state.samples,
                 epoch=state.samples / self.rows,
                 spent_usd=self.spent_usd(),
-                training_s=round(state.training_s + at.spent_s, 3),
+                training_s=round(state.training_s + self.elapsed_s(), 3),
                 train_loss=train_loss,
                 val_loss=val_loss,
                 learning_rate=rate,

@@ -21,7 +21,10 @@ NO_GUARDRAILS = Guardrails()
 
 @dataclass(frozen=True, slots=True)
 class TrainingTask:
-    """The data, the settings, the limits and the callbacks of one training."""
+    """The data, the settings, the limits and the callbacks of one training.
+
+    `planned_samples` are those that the decision expects its money and time to buy; None: no limit is known.
+    """
 
     run_id: str
     seed: int
@@ -40,6 +43,7 @@ class TrainingTask:
     should_stop: Callable[[], bool]
     adaptation_limits: AdaptationLimits
     guardrails: Guardrails = NO_GUARDRAILS
+    planned_samples: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import torch
 from shoestring.core.receipt import AdaptationChange
 from shoestring.data.loading.shuffle import SampleCursor
 from shoestring.data.recipe import TrainSettings
-from shoestring.training.control.schedule import EarlyStopping, LearningRateSchedule
+from shoestring.training.control.schedule import EarlyStopping, LearningRateSchedule, planned_warmup_samples
 from shoestring.training.curve import CurvePoint
 from shoestring.training.model_record import SampleRange
 from shoestring.training.torch_.learner import Learner
@@ -24,7 +24,8 @@ class TrainingState:
     `training_s` and `spent_usd` are those of earlier starts. `batch_rows` 0 means the recipe's batch
     size. `rollback_point` is the last state that passed the skill guardrail
     (`torch_/guardrail_actions.py`), `rollbacks` the number of times training went back to it, and
-    `rate_factor` the share of the learning rate that is left after them.
+    `rate_factor` the share of the learning rate that is left after them. `rows_per_s` is the throughput that
+    the schedule assumed at the last checkpoint; 0: there was none.
     """
 
     cursor: SampleCursor
@@ -46,6 +47,7 @@ class TrainingState:
     rollback_point: dict[str, Any] | None = None
     rollbacks: int = 0
     rate_factor: float = 1.0
+    rows_per_s: float = 0.0
 
 
 PLAIN_FIELDS = (
@@ -60,14 +62,18 @@ PLAIN_FIELDS = (
     "rollback_point",
     "rollbacks",
     "rate_factor",
+    "rows_per_s",
 )
 """Fields that a checkpoint holds as they are: numbers, tensors, and lists and dictionaries of them."""
 
 
-def new_state(seed: int, settings: TrainSettings, rows: int) -> TrainingState:
+def new_state(seed: int, settings: TrainSettings, rows: int, planned_samples: int | None) -> TrainingState:
+    """Return the state before the first step. `planned_samples` None: no budget limits the samples."""
+    end_samples = settings.max_epochs * rows
+    warmup_samples = planned_warmup_samples(rows, planned_samples or end_samples)
     return TrainingState(
         SampleCursor(seed=seed),
-        LearningRateSchedule(end_samples=settings.max_epochs * rows),
+        LearningRateSchedule(end_samples=end_samples, warmup_samples=warmup_samples),
         EarlyStopping(settings.patience),
     )
 
@@ -104,7 +110,8 @@ def from_checkpoint(saved: dict[str, Any], learner: Learner) -> TrainingState:
         sample_ranges=tuple(SampleRange(**each) for each in saved["sample_ranges"]),
         points=[CurvePoint(**point) for point in saved["points"]],
         changes=[AdaptationChange(**change) for change in saved["changes"]],
-        **{name: saved[name] for name in PLAIN_FIELDS},
+        # A checkpoint of schema version 3 has no rows_per_s.
+        **{name: saved[name] for name in PLAIN_FIELDS if name in saved},
     )
 
 
