@@ -87,7 +87,7 @@ class NotYet(Refused):
     """
 
     def __init__(self, sentence: str, until: datetime, *, urgently: bool = False) -> None:
-        self.sentence, self.until = sentence, until
+        self.sentence, self.until, self.urgently = sentence, until, urgently
         options = "start it then, or let it wait (--wait)"
         if urgently:
             options = "start it then, let it wait (--wait), or give it --priority high"

@@ -8,7 +8,8 @@ The guardrails on the cost of an epoch and on quality are checked by the trainin
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 
 import psutil
 
@@ -26,9 +27,17 @@ THROTTLE_AT = 0.8
 # changes the learning rate, so small ones are skipped.
 UPDATE_SHARE = 0.05
 
+HalveCores = Callable[[], "tuple[int, int] | None"]
+"""Takes away half of a stage's cores; returns their number before and after, None where that is impossible."""
+
 
 def check_guardrails(attempt: Attempt, pid: int) -> None:
-    """Compare the usage of process `pid` with each cap, and take its action. A stage that is stopping is left
+    """Compare the usage of process `pid` with each cap, and take its action."""
+    check_caps(attempt, partial(halve_cores, pid))
+
+
+def check_caps(attempt: Attempt, halve_cores: HalveCores) -> None:
+    """Compare the attempt's usage with each cap, and take its action. A stage that is stopping is left
     alone.
     """
     attempt.usage = attempt_usage(attempt)
@@ -41,7 +50,7 @@ def check_guardrails(attempt: Attempt, pid: int) -> None:
         if before + now >= cap.max:
             stop_at_cap(attempt, name, cap, before + now)
         elif cap.action == "throttle" and before + now >= THROTTLE_AT * cap.max:
-            throttle(attempt, pid, name, cap, before + now)
+            throttle(attempt, halve_cores, name, cap, before + now)
         elif cap.action == "rebalance" and name != "memory_gb":
             shorten_deadline(attempt, name, cap, before, now)
 
@@ -97,23 +106,30 @@ def stop_at_cap(attempt: Attempt, name: str, cap: UsageCap, used: float) -> None
     record_change(attempt, "running", "stopped", reason)
 
 
-def throttle(attempt: Attempt, pid: int, name: str, cap: UsageCap, used: float) -> None:
-    """Take away half of the cores, once.
-
-    Nothing is done with one core, or on a system that cannot pin processes: there the attempt stops at the
-    cap.
-    """
-    if attempt.throttled or not hasattr(os, "sched_setaffinity"):
+def throttle(attempt: Attempt, halve_cores: HalveCores, name: str, cap: UsageCap, used: float) -> None:
+    """Take away half of the cores, once. Where that is not possible, the attempt stops at the cap."""
+    if attempt.throttled:
         return
     attempt.throttled = True
+    if (halved := halve_cores()) is not None:
+        reason = f"{usage_text(name, cap, used)}, and its action is throttle"
+        record_change(attempt, f"{halved[0]} cores", f"{halved[1]}", reason)
+
+
+def halve_cores(pid: int) -> tuple[int, int] | None:
+    """Take half of its cores from a process; return their number before and after.
+
+    None: it has one core, or the system cannot pin processes.
+    """
+    if not hasattr(os, "sched_setaffinity"):
+        return None
     cores = sorted(os.sched_getaffinity(pid))
     left = cores[: max(1, len(cores) // 2)]
     if len(left) == len(cores):
-        return
+        return None
     for thread in psutil.Process(pid).threads():
         os.sched_setaffinity(thread.id, left)
-    reason = f"{usage_text(name, cap, used)}, and its action is throttle"
-    record_change(attempt, f"{len(cores)} cores", f"{len(left)}", reason)
+    return len(cores), len(left)
 
 
 def shorten_deadline(attempt: Attempt, name: str, cap: UsageCap, before: float, now: float) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -68,22 +69,29 @@ class MigrationMonitor:
 def make_monitor(attempt: Attempt) -> MigrationMonitor:
     """Return the monitor of an attempt that begins.
 
-    No check is made where the policy forbids migration, where the earlier receipts cannot be read, and on
-    prepaid hours: no other price is below 0.
+    No check is made where the earlier receipts cannot be read, or where none is needed.
     """
-    store, run_id, now_s = attempt.world.store, attempt.run.run_id, attempt.world.clock.monotonic_s()
-    question, began_at = attempt.decision.question, attempt.run.start.started_at
+    if needs_checks(attempt):
+        with suppress(StoreError):
+            store, began_at = attempt.world.store, attempt.run.start.started_at
+            known = known_receipts(store, attempt.run.run_id, [attempt.stage], began_at)
+            return monitor_with(attempt, known.migrations, known.receipts)
+    return MigrationMonitor(0, math.inf)
+
+
+def monitor_with(attempt: Attempt, migrations: int, receipts: Sequence[Receipt]) -> MigrationMonitor:
+    """Return the monitor of an attempt whose earlier migrations and receipts are known."""
+    now_s = attempt.world.clock.monotonic_s() if needs_checks(attempt) else math.inf
+    more = now_s < math.inf and migrations < attempt.world.policy.migration.max_migrations
+    return MigrationMonitor(migrations, now_s, receipts, may_migrate=more)
+
+
+def needs_checks(attempt: Attempt) -> bool:
+    """Return False where the policy forbids migration, and on prepaid hours: no other price is below 0."""
+    question = attempt.decision.question
     committed = question.commitment(attempt.choice.pool, attempt.choice.market)
     prepaid = committed is not None and committed.left_ms > 0
-    never = MigrationMonitor(0, math.inf)
-    if prepaid or not may_migrate(attempt.world.policy, question.needs[0]):
-        return never
-    try:
-        known = known_receipts(store, run_id, [attempt.stage], began_at)
-    except StoreError:
-        return never
-    more = known.migrations < attempt.world.policy.migration.max_migrations
-    return MigrationMonitor(known.migrations, now_s, known.receipts, may_migrate=more)
+    return not prepaid and may_migrate(attempt.world.policy, question.needs[0])
 
 
 def migrate_if_cheaper(attempt: Attempt, monitor: MigrationMonitor) -> None:
