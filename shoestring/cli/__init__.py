@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
+import shoestring
 from shoestring.cli.authoring import compile_, new, schema, upload
 from shoestring.cli.engine import route, settle, stage
 from shoestring.cli.money import approvals, approve, export, ledger, reconcile
 from shoestring.cli.platform import policy, prices, reap, world
 from shoestring.cli.running import plan, run, simulate, watch
-from shoestring.cli.understanding import actuals, explain, hindsight, replay, report
+from shoestring.cli.understanding import actuals, explain, hindsight, replay, report, runs
 from shoestring.core.errors import ShoestringError, UsageError
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ RENAMED_COMMANDS = {"sweep": "reap"}
 COMMANDS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
     "Running": {"run": run.run, "watch": watch.watch, "plan": plan.plan, "simulate": simulate.simulate},
     "Understanding a run": {
+        "runs": runs.app,
         "explain": explain.explain,
         "replay": replay.replay,
         "report": report.report,
@@ -75,12 +77,28 @@ class CommandGroups(TyperGroup):
 app = typer.Typer(
     name="shoestring",
     cls=CommandGroups,
-    help="Machine-learning pipelines that stay inside their budget.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+def print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"shoestring {shoestring.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def shoestring_command(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=print_version, is_eager=True, help="print the version and exit"),
+    ] = False,
+) -> None:
+    """Machine-learning pipelines that stay inside their budget."""
+
+
 for heading, commands in COMMANDS.items():
     for name, command in commands.items():
         if isinstance(command, typer.Typer):

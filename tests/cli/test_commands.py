@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from decimal import Decimal
@@ -149,8 +150,8 @@ def test_a_decision_does_not_replay_on_code_with_another_constant(finished: Fini
 def test_the_ledger_is_shown_by_account_and_as_a_whole(finished: Finished) -> None:
     one = finished.again("ledger", "show", run_id(finished), "--json").json
     every = finished.again("ledger", "show", "--json").json
-    assert [account["account"] for account in one] == [run_id(finished)]
-    assert one[0] in every
+    assert [account["account"] for account in one] == [run_id(finished), one[0]["parent"]]
+    assert all(account in every for account in one)
     assert one[0]["spent_usd"] == finished.ran.json["spent_usd"]
     assert {"ingest", "preprocess", "train", "evaluate", "overhead"} == set(one[0]["stages"])
     result = finished.again("ledger", "show", run_id(finished))
@@ -223,7 +224,10 @@ def test_watching_a_finished_run_prints_its_stages_and_returns(finished: Finishe
         "preprocess",
         "train",
         "evaluate",
+        "overhead",
     ]
+    stated = [Decimal(re.findall(r"\$([\d.]+)", line)[0]) for line in result.out.splitlines()]
+    assert sum(stated) == Decimal(finished.ran.json["spent_usd"])
     ran = finished.again("watch", run_id(finished), "--json")
     last = json.loads(ran.out.splitlines()[-1])
     assert (last["stage"], last["state"], last["spent_usd"]) == (None, "done", finished.ran.json["spent_usd"])

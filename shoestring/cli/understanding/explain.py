@@ -3,81 +3,111 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
-from shoestring.cli.decision_files import read_decision_file
-from shoestring.cli.options import JsonOption
+from shoestring.cli.decision_files import (
+    NamedDecision,
+    decision_of_file,
+    decisions_of_run,
+    is_decision_file,
+)
+from shoestring.cli.local_world import open_world_at
+from shoestring.cli.options import JsonOption, StoreOption, WorldOption
 from shoestring.core.errors import UsageError
-from shoestring.core.record import validation_message
 from shoestring.routing.analysis.compare import DecisionComparison, RejectedOffer, compare, why_not
-from shoestring.routing.decision import Decision
 from shoestring.routing.pages.explain import as_markdown, as_text
-from shoestring.routing.policy.migration import MigrationCheck, migration_table
+from shoestring.routing.policy.migration import migration_table
 from shoestring.routing.text_table import TextTable, markdown_lines, text_lines
+
+TargetArgument = Annotated[
+    str, typer.Argument(help="id of a run, or JSON file of a decision, like runs/RUN/decisions/train-1.json")
+]
+StageOption = Annotated[str | None, typer.Option(help="of a run: only the decisions for this stage")]
+LastOption = Annotated[bool, typer.Option("--last", help="of a run: only the last decision")]
+MarkdownOption = Annotated[
+    bool, typer.Option("--markdown", help="print Markdown, as the page in the Kubeflow UI")
+]
+AgainstOption = Annotated[
+    str | None,
+    typer.Option(
+        help="file of another decision for the same stage, or id of another run: show which inputs changed "
+        "the choice"
+    ),
+]
+WhyNotOption = Annotated[
+    str | None,
+    typer.Option(
+        "--why-not",
+        help="name of a pool: show why it was rejected, and at what price or budget it would be chosen",
+    ),
+]
 
 
 def explain(
-    file: Annotated[
-        Path, typer.Argument(help="JSON file of a decision, like runs/RUN/decisions/train-1.json")
-    ],
-    markdown: Annotated[
-        bool, typer.Option("--markdown", help="print Markdown, as the page in the Kubeflow UI")
-    ] = False,
-    against: Annotated[
-        Path | None,
-        typer.Option(
-            help="file of another decision for the same stage: show which inputs changed the choice"
-        ),
-    ] = None,
-    pool: Annotated[
-        str | None,
-        typer.Option(
-            "--why-not",
-            help="name of a pool: show why it was rejected, and at what price or budget it would be chosen",
-        ),
-    ] = None,
+    target: TargetArgument,
+    stage: StageOption = None,
+    last: LastOption = False,
+    markdown: MarkdownOption = False,
+    against: AgainstOption = None,
+    pool: WhyNotOption = None,
+    world: WorldOption = None,
+    store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Explain a routing decision, or compare it with another one.
+    """Explain the decisions of a run, or one decision; or compare it with another one.
 
     The explanation lists the choice, its reasons and the rejected offers.
     """
-    decision = Decision.model_validate_json(read_decision_file(file))
-    if against is not None:
-        found = compare(decision, Decision.model_validate_json(read_decision_file(against)))
-        typer.echo(found.model_dump_json(indent=1) if as_json else _comparison_text(found))
-    elif pool is not None:
-        refused = why_not(decision, pool)
-        typer.echo(_json_text(refused) if as_json else _rejections_text(refused, pool))
+    found = named_decisions(target, stage, last, world, store)
+    if against is not None or pool is not None:
+        decision = only_stage(found, target).decision
+        if against is not None:
+            other = only_stage(
+                named_decisions(against, decision.question.stage, last, world, store), against
+            ).decision
+            compared = compare(decision, other)
+            typer.echo(compared.model_dump_json(indent=1) if as_json else _comparison_text(compared))
+        elif pool is not None:
+            refused = why_not(decision, pool)
+            typer.echo(_json_text(refused) if as_json else _rejections_text(refused, pool))
     elif as_json:
-        typer.echo(decision.model_dump_json(indent=1))
+        decisions = [each.decision for each in found]
+        single = is_decision_file(target) or last
+        typer.echo(decisions[0].model_dump_json(indent=1) if single else _json_text(decisions))
     else:
-        check = migration_check_for(file)
-        lines = markdown_lines if markdown else text_lines
-        check_lines = "\n".join(["", *lines(migration_table(check))]) if check else ""
-        typer.echo((as_markdown(decision) if markdown else as_text(decision)) + check_lines)
+        typer.echo("\n\n".join(_decision_text(each, markdown) for each in found))
 
 
-def migration_check_for(file: Path) -> MigrationCheck | None:
-    """Return the last migration check of the attempt that this decision placed, or None.
-
-    Raises:
-        UsageError: the file is not a migration check.
-    """
-    path = file.parent.parent / "migration-checks" / file.name
-    try:
-        return MigrationCheck.model_validate_json(path.read_bytes())
-    except OSError:
-        return None
-    except ValidationError as error:
-        raise UsageError(f"{path} is not a migration check: {validation_message(error)}") from None
+def named_decisions(
+    target: str, stage: str | None, last: bool, world: Path | None, store: Path | None
+) -> list[NamedDecision]:
+    """Return the decision in a file, or those of a run. Raises UsageError, UnknownName."""
+    if is_decision_file(target):
+        return [decision_of_file(Path(target))]
+    found = decisions_of_run(open_world_at(world, store).store, target, stage)
+    return found[-1:] if last else found
 
 
-def _json_text(found: tuple[BaseModel, ...]) -> str:
+def only_stage(found: Sequence[NamedDecision], target: str) -> NamedDecision:
+    """Return the last decision for the one stage that was named. Raises UsageError if there are several."""
+    stages = list(dict.fromkeys(each.decision.question.stage for each in found))
+    if len(stages) > 1:
+        raise UsageError(f"{target} has decisions for {', '.join(stages)}: name one with --stage")
+    return found[-1]
+
+
+def _decision_text(found: NamedDecision, markdown: bool) -> str:
+    lines = markdown_lines if markdown else text_lines
+    check_lines = "\n".join(["", *lines(migration_table(found.check))]) if found.check else ""
+    return (as_markdown(found.decision) if markdown else as_text(found.decision)).rstrip() + check_lines
+
+
+def _json_text(found: Sequence[BaseModel]) -> str:
     return json.dumps([each.model_dump(mode="json") for each in found], indent=1)
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -14,11 +15,22 @@ from shoestring.cli.local_world import open_world_at
 from shoestring.cli.options import JsonOption, StoreOption, WorldOption
 from shoestring.core import store_layout
 from shoestring.core.errors import ShoestringError, UsageError
+from shoestring.core.interfaces import Store
 from shoestring.data.run_records import open_run
 from shoestring.routing.analysis.replay import replay as replay_decision
+from shoestring.spending.audit.records import changed_decision, reserved_decisions, run_of_account
+from shoestring.spending.ledger.chain import AccountChain
+from shoestring.spending.ledger.ledger import account_names
 
 MAX_LINES = 40
 """Lines of each difference that are shown when several decisions are replayed."""
+
+SUMMARIES = {
+    "changed": "not the decision that the ledger reserved money for",
+    "differs": "this version decides differently",
+    "not-replayable": "made by another version of the algorithm, so it cannot be replayed here",
+}
+"""The last line for each verdict that is not "same"."""
 
 
 TargetArgument = Annotated[
@@ -27,78 +39,103 @@ TargetArgument = Annotated[
 ]
 
 
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What a replay of one decision found, and the text to show with it."""
+
+    name: str
+    verdict: str
+    text: str
+
+
 def replay(
     target: TargetArgument = None,
     world: WorldOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Replay recorded decisions and compare every byte.
+    """Make recorded decisions again and compare every byte.
 
-    Each decision is made again from its own record. The exit code is 1 if any differs.
+    Each decision is made from the question in its record. A decision in a store is also compared with the
+    digest that the ledger reserved money for. The exit code is 1 if a decision differs, was changed, or was
+    made by another version of the algorithm, which cannot be replayed.
     """
-    found = {name: _difference(data) for name, data in _decisions(target, world, store)}
-    differences = {name: difference for name, difference in found.items() if difference is not None}
-    if as_json:
-        typer.echo(
-            json.dumps(
-                {"decisions": len(found), "same": len(found) - len(differences), "differences": differences},
-                indent=1,
-            )
-        )
-    elif len(found) == 1 and not differences:
-        typer.echo(f"{next(iter(found))}: the same decision, byte for byte")
-    else:
-        max_lines = MAX_LINES if len(found) > 1 else None
-        for name, difference in differences.items():
-            lines = difference.splitlines()
-            typer.echo("\n".join([f"{name}:", *lines[:max_lines]]))
-            if max_lines is not None and len(lines) > max_lines:
-                typer.echo(f"... {len(lines) - max_lines} more lines")
-        typer.echo(
-            f"{len(found)} decisions replayed: {len(found) - len(differences)} the same, byte for byte"
-        )
-    if differences:
-        which = (
-            next(iter(differences))
-            if len(differences) == 1
-            else f"{len(differences)} of {len(found)} decisions"
-        )
-        typer.echo(f"shoestring: {which}: this version decides differently", err=True)
+    found = list(_checked(target, world, store))
+    typer.echo(json.dumps(_as_json(found), indent=1) if as_json else _as_text(found))
+    for verdict, sentence in SUMMARIES.items():
+        if named := [each.name for each in found if each.verdict == verdict]:
+            which = named[0] if len(named) == 1 else f"{len(named)} of {len(found)} decisions"
+            typer.echo(f"shoestring: {which}: {sentence}", err=True)
+    if any(each.verdict != "same" for each in found):
         raise typer.Exit(1)
 
 
-def _difference(data: bytes) -> str | None:
-    """Return the difference, or None.
+def _as_json(found: list[Checked]) -> dict[str, Any]:
+    def texts(verdict: str) -> dict[str, str]:
+        return {each.name: each.text for each in found if each.verdict == verdict}
 
-    A record of another version cannot be replayed, which counts as a difference.
+    return {
+        "decisions": len(found),
+        "same": sum(each.verdict == "same" for each in found),
+        "differences": texts("differs"),
+        "changed": texts("changed"),
+        "not_replayable": texts("not-replayable"),
+    }
+
+
+def _as_text(found: list[Checked]) -> str:
+    same = sum(each.verdict == "same" for each in found)
+    if same == len(found) == 1:
+        return f"{found[0].name}: the same decision, byte for byte"
+    max_lines, parts = MAX_LINES if len(found) > 1 else None, []
+    for each in found:
+        if each.verdict != "same":
+            lines = each.text.splitlines()
+            parts += [f"{each.name}:", *lines[:max_lines]]
+            if max_lines is not None and len(lines) > max_lines:
+                parts.append(f"... {len(lines) - max_lines} more lines")
+    return "\n".join([*parts, f"{len(found)} decisions replayed: {same} the same, byte for byte"])
+
+
+def _check(name: str, data: bytes, changed: str = "") -> Checked:
+    """Return what a replay finds. `changed`: why it is not the decision of the ledger; empty: it is.
+
+    A record that is no decision, or of another schema version, counts as one that differs.
     """
+    if changed:
+        return Checked(name, "changed", f"the decision {changed}")
     try:
-        return replay_decision(data)
+        found = replay_decision(data)
     except ShoestringError as error:
-        return str(error)
+        return Checked(name, "differs", str(error))
+    return Checked(name, found.verdict, found.text)
 
 
-def _decisions(target: str | None, world: Path | None, store: Path | None) -> Iterator[tuple[str, bytes]]:
-    """Yield each decision with its name. Raises UsageError, UnknownName."""
+def _checked(target: str | None, world: Path | None, store: Path | None) -> Iterator[Checked]:
+    """Yield what is found about each decision. Raises UsageError, UnknownName, LedgerCorrupt."""
     path = Path(target) if target else None
     if path is not None and (path.is_file() or path.suffix == ".json"):
-        yield target or "", read_decision_file(path)
-        return
-    if path is not None and path.is_dir():
+        yield _check(target or "", read_decision_file(path))
+    elif path is not None and path.is_dir():
         files = sorted(path.rglob("decisions/*.json")) or sorted(path.glob("*.json"))
         if not files:
             raise UsageError(f"{path} contains no decision")
-        yield from ((str(file), file.read_bytes()) for file in files)
-        return
-    opened = open_world_at(world, store).store
-    if target:
-        open_run(opened, target)
-    keys = [
-        key
-        for key in opened.list(store_layout.run(target) if target else store_layout.RUNS)
-        if key.split("/")[2:3] == ["decisions"]
-    ]
+        yield from (_check(str(file), file.read_bytes()) for file in files)
+    else:
+        yield from _checked_in_store(open_world_at(world, store).store, target or "")
+
+
+def _checked_in_store(store: Store, run_id: str) -> Iterator[Checked]:
+    """Yield what is found about each decision of a run, or of all runs if `run_id` is empty."""
+    if run_id:
+        open_run(store, run_id)
+    prefix = store_layout.run(run_id) if run_id else store_layout.RUNS
+    keys = [key for key in store.list(prefix) if key.split("/")[2:3] == ["decisions"]]
     if not keys:
         raise UsageError("the store contains no decision to replay")
-    yield from ((key, opened.fetch(key).read_bytes()) for key in keys)
+    accounts = [name for name in account_names(store) if run_id in ("", run_of_account(name))]
+    chains = (AccountChain(store, name) for name in accounts)
+    reserved = {key: (sha256, entry) for key, sha256, entry in reserved_decisions(chains)}
+    for key in keys:
+        data = store.fetch(key).read_bytes()
+        yield _check(key, data, changed_decision(data, *reserved[key]) if key in reserved else "")

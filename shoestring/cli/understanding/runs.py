@@ -1,0 +1,66 @@
+"""`shoestring runs` and `shoestring runs compare`."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, get_args
+
+import typer
+
+from shoestring.cli.local_world import open_world_at
+from shoestring.cli.options import JsonOption, StoreOption, WorldOption
+from shoestring.cli.times import parse_time
+from shoestring.core.errors import UsageError
+from shoestring.reporting.run_reader import read_run_story
+from shoestring.reporting.run_story import RunStatus
+from shoestring.reporting.runs.run_comparison import compare_runs
+from shoestring.reporting.runs.run_list import list_runs
+from shoestring.reporting.runs.run_text import comparison_text, runs_text
+
+app = typer.Typer(help="List runs, newest first; compare two.")
+
+STATUSES: dict[str, RunStatus] = {status: status for status in get_args(RunStatus)}
+
+
+@app.callback(invoke_without_command=True)
+def runs(
+    context: typer.Context,
+    recipe: Annotated[str | None, typer.Option(help="only runs of the recipe of this name")] = None,
+    status: Annotated[str | None, typer.Option(help=f"only runs that are {', '.join(STATUSES)}")] = None,
+    since: Annotated[
+        str | None, typer.Option(help="only runs requested at or after this time, like 2026-11-03")
+    ] = None,
+    world: WorldOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the runs of the store, newest first.
+
+    Each has its status, dollars and main metric.
+    """
+    if context.invoked_subcommand:
+        return
+    if status is not None and status not in STATUSES:
+        raise UsageError(f"--status: {status!r} is unknown; choose from: {', '.join(STATUSES)}")
+    opened = open_world_at(world, store)
+    found, notes = list_runs(
+        opened.store, recipe, STATUSES[status] if status else None, parse_time("--since", since)
+    )
+    if as_json:
+        typer.echo(json.dumps([each.model_dump(mode="json") for each in found], indent=1))
+        return
+    typer.echo("\n".join([runs_text(found), *notes]))
+
+
+@app.command()
+def compare(
+    first: Annotated[str, typer.Argument(help="id of a run")],
+    second: Annotated[str, typer.Argument(help="id of another run")],
+    world: WorldOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare two runs: where their stages ran, what they cost, and their quality with 95% intervals."""
+    opened = open_world_at(world, store).store
+    found = compare_runs(read_run_story(opened, first), read_run_story(opened, second))
+    typer.echo(found.model_dump_json(indent=1) if as_json else comparison_text(found))
