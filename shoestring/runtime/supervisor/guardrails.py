@@ -28,7 +28,7 @@ THROTTLE_AT = 0.8
 UPDATE_SHARE = 0.05
 
 HalveCores = Callable[[], "tuple[int, int] | None"]
-"""Takes away half of a stage's cores; returns their number before and after, None where that is impossible."""
+"""Takes away half of a stage's cores; returns their number before and after, None where it cannot."""
 
 
 def check_guardrails(attempt: Attempt, pid: int) -> None:
