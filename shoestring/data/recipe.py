@@ -105,7 +105,7 @@ class Split(Record):
         (),
         description=(
             "rows with equal values in these columns (a day, a customer) go to the same split; "
-            "empty: each row is assigned by itself"
+            "empty: equal rows go to the same split"
         ),
     )
     train: float = Field(0.8, gt=0, lt=1)

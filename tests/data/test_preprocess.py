@@ -71,7 +71,7 @@ def test_codes_and_statistics_are_fitted_on_train_only(tmp_path: Path) -> None:
     path, outcomes = of(tmp_path, rows), set()
     for seed in range(40):
         recipe = recipe_of(path, categorical=["w"], numeric=["n"], split={"by": ["day"]}, seed=seed)
-        trained_on = assign_splits(pa.table({"day": [0]}), recipe.split, seed, 0).split_indices[
+        trained_on = assign_splits(pa.table({"day": [0]}), recipe.split, seed, ["day"]).split_indices[
             0
         ] == SPLITS.index("train")
         outcomes.add(bool(trained_on))
@@ -92,7 +92,7 @@ def test_codes_and_statistics_are_fitted_on_train_only(tmp_path: Path) -> None:
 
 
 def test_a_join_adds_columns_and_keeps_rows_without_a_match(tmp_path: Path) -> None:
-    rows = [{"k": number % 4, "y": number % 2} for number in range(400)]
+    rows = [{"id": number, "k": number % 4, "y": number % 2} for number in range(400)]
     path, more = of(tmp_path, rows), of(tmp_path, [{"k": 0, "t": 1.0}, {"k": 1, "t": 3.0}], "more.csv")
     recipe = recipe_of(
         path,

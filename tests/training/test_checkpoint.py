@@ -133,7 +133,7 @@ def test_an_unreadable_pointer_is_ignored(tmp_path: Path) -> None:
     bench = TrainingBench(tmp_path)
     stop_and_save(bench, 5)
     (tmp_path / "runs/one/checkpoints/train.json").write_text('{"slots": 3')
-    assert checkpoint.load(bench.store, "one") == (None, "")
+    assert checkpoint.load(bench.store, "one", "rows") == (None, "")
 
 
 @dataclass
@@ -155,12 +155,21 @@ def test_an_interrupted_save_loses_no_checkpoint(tmp_path: Path, saves: int, dam
     bench = TrainingBench(tmp_path)
     store = FolderStore(tmp_path)
     for samples in range(saves):
-        checkpoint.save(store, "one", {"samples": samples}, samples)
+        checkpoint.save(store, "one", {"rows_sha256": "rows", "samples": samples}, samples)
     expected = saves - 1
     if damaged and saves > 1:
         damage(bench, checkpoint.read_pointer(store, "one").slots[0].number)
         expected -= 1
-    assert checkpoint.load(store, "one")[0] == {"samples": expected}
+    assert checkpoint.load(store, "one", "rows")[0] == {"rows_sha256": "rows", "samples": expected}
     with pytest.raises(StoreError):
         checkpoint.save(InterruptedStore(store, bench.clock, lambda: 0.0), "one", {"samples": 99}, 99)
-    assert checkpoint.load(store, "one")[0] == {"samples": expected}
+    assert checkpoint.load(store, "one", "rows")[0] == {"rows_sha256": "rows", "samples": expected}
+
+
+def test_a_checkpoint_of_other_rows_is_not_used(tmp_path: Path) -> None:
+    """The data were split differently in the meantime: rows of the test split may have been trained."""
+    bench = TrainingBench(tmp_path)
+    stop_and_save(bench, 10)
+    moved = replace(bench, train=bench.train[:-5])
+    assert moved.training().state.samples == 0
+    assert "was trained on other rows" in moved.training().run().stop_reason

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import JsonValue
 
+from shoestring.core.canonical_json import canonical_bytes
 from shoestring.core.datasets import DatasetPart, Encoding, Manifest
 from shoestring.core.errors import DataError, RecipeError
 from shoestring.core.interfaces import Store
@@ -20,7 +21,6 @@ from shoestring.core.types import STANDARD_CLASS, Format
 from shoestring.data.recipe import Recipe
 from shoestring.data.sources.check_columns import check_columns
 from shoestring.data.storage.blobs import load_manifest, save_manifest
-from shoestring.data.storage.cache import canonical_bytes
 from shoestring.data.storage.part_writer import PartWriter, ReportRows, open_part
 from shoestring.data.transforms.encode import (
     TARGET_COLUMN,
@@ -94,8 +94,8 @@ def _write_splits(encoded: pa.Table, assigned: SplitAssignment, writers: Iterabl
 def _require_rows(parts: Mapping[str, Sequence[DatasetPart]]) -> None:
     if empty := [split for split in SPLITS if not parts[split]]:
         raise DataError(
-            f"no rows were assigned to {' and '.join(empty)}: there are too few groups; "
-            "choose a finer `split.by`, or another `seed`"
+            f"no rows were assigned to {' and '.join(empty)}: there are too few groups (without `split.by`, "
+            "equal rows are one group); choose a finer `split.by`, or another `seed`"
         )
 
 
@@ -120,7 +120,7 @@ class _JoinedTable:
                 batch = part.slice(start, BATCH_ROWS)
                 for lookup in self._lookups:
                     batch = lookup.join(batch)
-                assigned = assign_splits(batch, self._recipe.split, self._recipe.seed, rows)
+                assigned = assign_splits(batch, self._recipe.split, self._recipe.seed, part.column_names)
                 rows += batch.num_rows
                 yield rows, batch, assigned
 

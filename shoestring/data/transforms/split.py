@@ -1,9 +1,12 @@
-"""Assign rows to splits by a keyed hash of their group, so that rows added later never move existing ones."""
+"""Assign rows to splits by a keyed hash of their group or of their values, so that rows added anywhere never
+move others.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,40 +38,71 @@ class SplitAssignment:
     groups: Groups | None
 
 
-def assign_splits(table: pa.Table, split: Split, seed: int, first_row: int) -> SplitAssignment:
-    """Assign the rows of a table to splits. `first_row` is the row number of its first row in the whole
-    data set.
+def assign_splits(table: pa.Table, split: Split, seed: int, columns: Sequence[str]) -> SplitAssignment:
+    """Assign the rows of a table to splits. `columns` are those of the main table, before its joins.
 
-    A group goes to the split whose share contains hash / 2^64. The hash is blake2b of the group's values,
-    or SplitMix64 of the row number when there are no groups; both are keyed by the seed. So the shares
-    hold on average, and the more groups there are, the more closely.
+    A group goes to the split whose share contains hash / 2^64. The hash is blake2b of the group's values;
+    when there are no groups, each row is its own group, by the values of all `columns`. So equal rows share
+    a split, wherever they stand in the data. Hashes are keyed by the seed: the shares hold on average, and
+    the more groups there are, the more closely.
     """
     key = hashlib.blake2b(digest_size=8, key=str(seed).encode())
     if split.by:
-        columns = table.select(split.by)
-        rows, groups = _groups(columns)
-        hashes = np.array([_hash(group, key) for group in columns.take(rows).to_pylist()], np.uint64)
-    else:
-        groups = np.arange(table.num_rows)
-        hashes = _mix(
-            np.arange(first_row, first_row + table.num_rows, dtype=np.uint64),
-            np.uint64(int.from_bytes(key.digest(), "little")),
-        )
-    indices = np.searchsorted([split.train, split.train + split.val], hashes / 2.0**64, side="right")
-    group_ids = hashes.astype(np.uint32).view(np.int32)[groups] if split.by else None
-    return SplitAssignment(indices[groups], group_ids)
+        chosen = table.select(split.by)
+        rows, groups = _groups(chosen)
+        hashes = np.array([_hash(group, key) for group in chosen.take(rows).to_pylist()], np.uint64)
+        indices = _split_indices(hashes, split)
+        return SplitAssignment(indices[groups], hashes.astype(np.uint32).view(np.int32)[groups])
+    return SplitAssignment(_split_indices(_row_hashes(table.select(list(columns)), key), split), None)
+
+
+def _split_indices(hashes: Hashes, split: Split) -> Indices:
+    return np.searchsorted([split.train, split.train + split.val], hashes / 2.0**64, side="right")
 
 
 def _hash(group: dict[str, Any], key: hashlib.blake2b) -> int:
+    return _digest(json.dumps([str(value) for value in group.values()]), key)
+
+
+def _digest(text: str, key: hashlib.blake2b) -> int:
     found = key.copy()
-    found.update(json.dumps([str(value) for value in group.values()]).encode())
+    found.update(text.encode())
     return int.from_bytes(found.digest(), "little")
 
 
-def _mix(rows: Hashes, key: np.uint64) -> Hashes:
-    """Return SplitMix64's output number `rows` from the state `key` (Steele, Lea and Flood 2014, figure
+def _row_hashes(table: pa.Table, key: hashlib.blake2b) -> Hashes:
+    """Return a hash of each row's values: uint64[rows]. The order of the columns does not matter.
+
+    A row's hash is the mixed sum of the hashes of its values, each keyed by the name of its column.
+    """
+    total = np.zeros(table.num_rows, np.uint64)
+    for name in table.column_names:
+        total += _mix(_value_bits(table[name], key), np.uint64(_digest(name, key)))
+    return _mix(total, np.uint64(int.from_bytes(key.digest(), "little")))
+
+
+def _value_bits(column: pa.ChunkedArray, key: hashlib.blake2b) -> Hashes:
+    """Return 64 bits for each value; equal numbers have equal bits, whatever their type. A null is a NaN."""
+    kind = column.type
+    if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
+        column = column.cast(pa.int32() if kind.bit_width == 32 else pa.int64())
+    elif pa.types.is_boolean(kind):
+        column = column.cast(pa.int8())
+    elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+        encoded = column.cast(pa.string()).combine_chunks().dictionary_encode(null_encoding="encode")
+        digests = np.array([_digest(repr(text), key) for text in encoded.dictionary.to_pylist()], np.uint64)
+        return digests[np.asarray(encoded.indices)] if len(column) else np.zeros(0, np.uint64)
+    # Adding 0 turns -0 into 0.
+    values = column.cast(pa.float64(), safe=False).to_numpy() + 0.0
+    values[np.isnan(values)] = np.nan
+    bits: Hashes = np.ascontiguousarray(values).view(np.uint64)
+    return bits
+
+
+def _mix(values: Hashes, key: np.uint64) -> Hashes:
+    """Return SplitMix64's output number `values` from the state `key` (Steele, Lea and Flood 2014, figure
     16): uint64[rows]."""
-    state = key + (rows + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    state = key + (values + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return state ^ (state >> np.uint64(31))

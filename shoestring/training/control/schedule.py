@@ -57,6 +57,11 @@ class LearningRateSchedule:
             return "decay"
         return "warm-up" if self._warmup(at) < 1.0 else "stable"
 
+    def is_shaped_by_budget(self, at: ScheduleProgress) -> bool:
+        """Return True if more money or time would give this step another learning rate."""
+        by_samples = min(1.0, self._warmup(at), self._samples_left(at))
+        return self._budget_left(at) < by_samples or self.warmup_samples < int(WARMUP_EPOCHS * at.epoch_rows)
+
     def is_finished(self, at: ScheduleProgress) -> bool:
         """Return True when all samples are trained or the budget is used up."""
         return at.samples >= self.end_samples or at.left_s <= 0.0

@@ -50,17 +50,25 @@ def save(store: Store, run_id: str, state: dict[str, Any], samples: int) -> None
     _write_pointer(store, run_id, slots)
 
 
-def load(store: Store, run_id: str) -> tuple[dict[str, Any] | None, str]:
-    """Return the newest intact checkpoint, and a sentence about damaged ones.
+def load(store: Store, run_id: str, rows_sha256: str) -> tuple[dict[str, Any] | None, str]:
+    """Return the newest intact checkpoint, and a sentence about those that cannot be used.
 
+    `rows_sha256` identifies the rows of this training: with other rows, test rows could have been trained.
     Damaged slots are removed from the pointer, so that the next save overwrites them.
     """
     slots, note = read_pointer(store, run_id).slots, ""
     for age, slot in enumerate(slots):
         if (data := _read(store, run_id, slot)) is not None:
+            saved = from_bytes(data)
+            # A checkpoint of schema version 3 does not name its rows, which were split differently.
+            if saved.get("rows_sha256") != rows_sha256:
+                return None, (
+                    f"the checkpoint at {slot.samples} samples was trained on other rows; "
+                    "restarted from the beginning"
+                )
             if age:
                 _write_pointer(store, run_id, slots[age:])
-            return from_bytes(data), f"{note}resumed from the one at {slot.samples} samples" if note else ""
+            return saved, f"{note}resumed from the one at {slot.samples} samples" if note else ""
         note += f"the checkpoint at {slot.samples} samples is damaged; "
     return None, f"{note}restarted from the beginning" if note else ""
 

@@ -67,7 +67,9 @@ class Training(TrainingSession):
         # For Adam the rate grows with the square root of the batch size (arXiv 2205.10287).
         share *= math.sqrt(self.batch_rows / self.recipe_rows)
         peak = self.task.settings.learning_rate
-        rate = peak * state.rate_factor * state.schedule.factor(self.progress()) * share
+        at = self.progress()
+        state.is_shaped_by_budget |= state.schedule.is_shaped_by_budget(at)
+        rate = peak * state.rate_factor * state.schedule.factor(at) * share
         loss = self.require_finite(self.learner.step(batch.records, rate))
         state.cursor, state.samples = loader.cursor, state.samples + rows
         state.sample_ranges = add_sample_range(
@@ -82,6 +84,8 @@ class Training(TrainingSession):
         """Skip the validation close to the end: its time is reserved for the last one, which follows soon."""
         if self.guard.may_step(self.now_s() + self.costs.validation_reserve_s):
             self._validate_average(rate)
+        else:
+            self.state.is_shaped_by_budget = True
 
     def _validate_average(self, rate: float) -> None:
         """Validate the averaged weights. When early stopping triggers on the plateau, decay from the best

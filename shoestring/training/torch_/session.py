@@ -11,7 +11,7 @@ import torch
 from shoestring.core import store_layout
 from shoestring.core.errors import StageFailed
 from shoestring.core.receipt import AdaptationChange, Lever
-from shoestring.core.record import record_bytes
+from shoestring.core.record import digest, record_bytes
 from shoestring.data.loading.shuffle import sample_indices
 from shoestring.spending.guard import Guard
 from shoestring.spending.spend_forecast import SpendTracker
@@ -45,7 +45,7 @@ class TrainingSession:
         torch.manual_seed(task.seed)
         sample = sample_indices(self.rows, task.seed, 0, 0, min(self.rows, EDGE_SAMPLE_ROWS))
         self.learner = Learner(task.encoding, task.settings, task.train.take(sample), self.rows)
-        saved, self.checkpoint_note = checkpoint.load(task.store, task.run_id)
+        saved, self.checkpoint_note = checkpoint.load(task.store, task.run_id, self.rows_sha256())
         self.state = (
             from_checkpoint(saved, self.learner)
             if saved
@@ -75,6 +75,11 @@ class TrainingSession:
         """Rows between two validations. They depend on the size of the data alone, so that runs can be
         compared."""
         return max(1, self.rows // VALIDATIONS_PER_EPOCH)
+
+    def rows_sha256(self) -> str:
+        """Return a digest that tells these rows from those of another split, in any format."""
+        counts = f" {self.rows} {len(self.task.validation)}"
+        return digest(record_bytes(self.task.encoding) + counts.encode())
 
     def now_s(self) -> float:
         return self.task.clock.monotonic_s()
@@ -164,6 +169,7 @@ class TrainingSession:
         training_s = self.state.training_s + self.elapsed_s()
         self.state.rows_per_s = self.controller.rows_per_s
         saved = to_checkpoint(self.state, self.learner, training_s, self.spent_usd())
+        saved["rows_sha256"] = self.rows_sha256()
         self.write_curve()
         checkpoint.save(self.task.store, self.task.run_id, saved, self.state.samples)
         self.saved_s = self.now_s()

@@ -25,7 +25,8 @@ class TrainingState:
     size. `rollback_point` is the last state that passed the skill guardrail
     (`torch_/guardrail_actions.py`), `rollbacks` the number of times training went back to it, and
     `rate_factor` the share of the learning rate that is left after them. `rows_per_s` is the throughput that
-    the schedule assumed at the last checkpoint; 0: there was none.
+    the schedule assumed at the last checkpoint; 0: there was none. `is_shaped_by_budget`: money or time
+    changed a learning rate or left out a validation.
     """
 
     cursor: SampleCursor
@@ -48,6 +49,7 @@ class TrainingState:
     rollbacks: int = 0
     rate_factor: float = 1.0
     rows_per_s: float = 0.0
+    is_shaped_by_budget: bool = False
 
 
 PLAIN_FIELDS = (
@@ -63,6 +65,7 @@ PLAIN_FIELDS = (
     "rollbacks",
     "rate_factor",
     "rows_per_s",
+    "is_shaped_by_budget",
 )
 """Fields that a checkpoint holds as they are: numbers, tensors, and lists and dictionaries of them."""
 
@@ -110,9 +113,17 @@ def from_checkpoint(saved: dict[str, Any], learner: Learner) -> TrainingState:
         sample_ranges=tuple(SampleRange(**each) for each in saved["sample_ranges"]),
         points=[CurvePoint(**point) for point in saved["points"]],
         changes=[AdaptationChange(**change) for change in saved["changes"]],
-        # A checkpoint of schema version 3 has no rows_per_s.
+        # A checkpoint of schema version 3 has neither rows_per_s nor is_shaped_by_budget.
         **{name: saved[name] for name in PLAIN_FIELDS if name in saved},
     )
+
+
+def depends_on_limits(state: TrainingState) -> bool:
+    """Return True unless every budget and deadline from this one up gives the same model: no limit ended the
+    training or changed it on the way.
+    """
+    is_cut_short = state.samples < state.schedule.end_samples
+    return is_cut_short or state.is_shaped_by_budget or bool(state.changes)
 
 
 def stop_reason(state: TrainingState, settings: TrainSettings) -> str:
