@@ -4,6 +4,10 @@ BIN := $(VENV)/bin
 REGISTRY ?= ghcr.io/shoestring-ml
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
+# PyTorch's own index has builds without CUDA, of 0.2 GB instead of 3 GB. Where there is an NVIDIA driver, the
+# default index's build for Linux is the right one: it is with CUDA.
+TORCH_INDEX ?= $(if $(shell nvidia-smi -L >/dev/null 2>&1 && echo driver),,https://download.pytorch.org/whl/cpu)
+
 # Worker processes of the tests.
 WORKERS ?= 2
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal
@@ -54,10 +58,11 @@ cluster: $(VENV)/ready images
 cluster-down: $(VENV)/ready
 	$(BIN)/python tests/kind/cluster_setup.py down
 
-# torch goes first and by its exact version: a range would fetch a CUDA build of several gigabytes.
+# torch goes first, by its exact version and from its own index, which is asked for nothing else.
 $(VENV)/ready: pyproject.toml setup.py constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet -c constraints.txt "$$(grep '^torch==' constraints.txt)"
+	$(BIN)/pip install --quiet --no-deps $$($(BIN)/python .ci/torch-index "$(TORCH_INDEX)") \
+		"$$(grep '^torch==' constraints.txt)"
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[kfp,cluster,train,gpu,flights,dev]'
 	touch $@
 

@@ -16,6 +16,9 @@ from kfp import components, local
 from shoestring.pipelines.kubeflow import write
 from shoestring.pipelines.train import train_pipeline
 
+TRACEBACK = "Traceback (most recent call last):"
+END_LINES = 20
+
 
 def run_locally(arguments: dict[str, Any], log: Path, pipeline: Any = train_pipeline) -> bool:
     """Compile and run a pipeline; append what its steps print to `log`.
@@ -53,6 +56,24 @@ def run_compiled(compiled: Path, arguments: dict[str, Any], log: Path) -> bool:
             print(error, file=out)
             return False
         return True
+
+
+def first_error(log: Path) -> str:
+    """Return what a run's log says about its first error: the error, where it was raised, and the log's path.
+
+    A stage's own error comes before those of the steps around it. A log without a traceback gives its end.
+    """
+    lines = log.read_text(encoding="utf-8").splitlines()
+    begin = next((number for number, line in enumerate(lines) if line.strip() == TRACEBACK), None)
+    if begin is None:
+        return "\n".join([*lines[-END_LINES:], f"the whole log: {log}"])
+    depth = len(lines[begin]) - len(lines[begin].lstrip())
+    end = next(
+        (number for number in range(begin + 1, len(lines)) if not lines[number][depth : depth + 1].isspace()),
+        len(lines) - 1,
+    )
+    frames = [line[depth:] for line in lines[begin : end + 1]]
+    return "\n".join([frames[-1], "", *frames, "", f"the whole log: {log}"])
 
 
 @contextlib.contextmanager

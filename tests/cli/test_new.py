@@ -85,6 +85,26 @@ def test_a_new_package_is_clean_and_is_not_overwritten(tmp_path: Path) -> None:
     assert {path: path.read_bytes() for path in written} == before
 
 
+@pytest.mark.slow
+def test_the_test_of_a_stage_that_fails_prints_the_error_of_the_stage_first(tmp_path: Path) -> None:
+    assert new(tmp_path, "dedupe", "--into", "dedupe-rows").code == 0
+    package = tmp_path / "dedupe-rows"
+    code = package / "dedupe_rows" / "stage.py"
+    code.write_text(code.read_text().replace("        return rows\n", '        return rows["absent"]\n'))
+    tested = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        cwd=package,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"HOME": str(tmp_path)},
+    )
+    assert tested.returncode == 1
+    errors = [line for line in tested.stdout.splitlines() if line.startswith("E ")]
+    assert "KeyError: 'Field \"absent\" does not exist in schema'" in errors[0]
+    assert any("stage.py" in line for line in errors[:20])
+    assert len(tested.stdout.splitlines()) < 80
+
+
 def clean(folder: Path, written: list[Path], *but: str) -> None:
     """Check that files pass ruff with this project's own rules."""
     for rules in (["check", *but], ["format", "--check"]):
