@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from shoestring.backends.folder_store import FolderStore
 from shoestring.core.errors import BudgetExceeded, LedgerConflict, ShoestringError
 from shoestring.core.money import from_microusd
+from shoestring.spending.audit.records import Anchor
 from shoestring.spending.audit.verify import verify
 from shoestring.spending.ledger.ledger import Ledger
 
@@ -180,7 +181,7 @@ def test_every_operation_agrees_with_a_plain_bookkeeping_model(requests, cap_usd
         assert state.settled_usd == model.settled
         assert state.spent_usd + state.held_usd + state.left_usd == model.cap and state.left_usd >= 0
         approve(store)
-        total = verify(store, {"run": (state.head_hash,)})
+        total = verify(store, {"run": (Anchor(state.head_hash),)})
         assert (total.spent_usd, total.held_usd) == (state.spent_usd, state.held_usd)
         assert total.unfinished == ()
 

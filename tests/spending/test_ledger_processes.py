@@ -18,6 +18,7 @@ from faulty_stores import fast_folder
 from shoestring.backends.folder_store import FolderStore
 from shoestring.backends.local import WallClock
 from shoestring.core.errors import BudgetExceeded, StoreFull
+from shoestring.spending.audit.records import Anchor
 from shoestring.spending.audit.verify import verify
 from shoestring.spending.ledger.ledger import Ledger, account_names
 from shoestring.spending.ledger.parent_accounts import MONTH_ACCOUNT
@@ -54,7 +55,7 @@ def test_concurrent_processes_lose_and_duplicate_nothing_and_respect_the_cap(tmp
     granted = {hold.removeprefix("work-").replace(".", "-") for hold in state.reservations}
     assert granted | refused == requested and not granted & refused
     assert (state.held_usd, state.left_usd, state.entries) == (Decimal("0.60"), Decimal(0), 61)
-    verify(store, {"run": (state.head_hash,)})
+    verify(store, {"run": (Anchor(state.head_hash),)})
 
 
 def live_runs(root: Path, writer: int) -> None:
@@ -128,4 +129,4 @@ def test_a_full_disk_is_reported_and_leaves_nothing_half_written(tiny_disk):
     ledger.reserve("run", f"work-{granted}", "work", granted, Decimal("0.01"))
     state = Ledger(store, clock).state("run")
     assert (state.entries, state.held_usd) == (granted + 2, Decimal("0.01") * (granted + 1))
-    assert verify(store, {"run": (state.head_hash,)}).unfinished == ()
+    assert verify(store, {"run": (Anchor(state.head_hash),)}).unfinished == ()

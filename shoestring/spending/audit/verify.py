@@ -4,7 +4,7 @@ of another account.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -17,20 +17,27 @@ from shoestring.core.receipt import Receipt
 from shoestring.core.record import validation_message
 from shoestring.spending.approvals import check_approval, read_approval
 from shoestring.spending.audit.export import LedgerExport, LedgerFolderStore, read_export
+from shoestring.spending.audit.heads import LedgerHead, check_heads
+from shoestring.spending.audit.records import (
+    Anchor,
+    Anchors,
+    check_decisions,
+    check_receipts,
+    read_anchor,
+)
 from shoestring.spending.audit.verification import Verification, summarize
 from shoestring.spending.ledger.chain import AccountChain
 from shoestring.spending.ledger.entry import Entry, read_head
 
-Anchors = Mapping[str, tuple[str, ...]]
-"""Run -> the ledger heads that its receipts name."""
 
-
-def verify(store: Store, anchors: Anchors) -> Verification:
+def verify(store: Store, anchors: Anchors, heads: Sequence[LedgerHead] = ()) -> Verification:
     """Verify a whole ledger, also while others write to it.
 
     It finds: a changed byte; a missing, duplicated or moved entry; a stray file; an entry that breaks a rule
-    of the accounts (above a cap, below zero, settled above its reservation); and a removed end of a chain, if
-    a head hint, a receipt or another account names one of the removed entries.
+    of the accounts (above a cap, below zero, settled above its reservation, a cap raised without an
+    approval); a decision or a receipt's dollars that differ from the ledger; and a removed end of a chain, if
+    a head hint, a receipt, another account or one of `heads` names one of the removed entries. `heads` were
+    kept outside the store.
 
     Raises:
         LedgerCorrupt: names the first entry that is wrong.
@@ -40,27 +47,30 @@ def verify(store: Store, anchors: Anchors) -> Verification:
     for name in export.accounts if export else ():
         if name not in chains:
             raise LedgerCorrupt(name, 1, "is missing: this export is of that account")
+    check_heads(heads, chains, is_export=export is not None)
     for chain in chains.values():
         for hashed in chain.entries:
             _check_reserved(hashed.entry, chains)
             _check_settled(hashed.entry, chains, export)
             if hashed.entry.approval is not None:
                 check_approval(store, hashed.entry)
-    for run, heads in sorted(anchors.items()):
-        for head in heads:
+    for run, found in sorted(anchors.items()):
+        for head in (each.ledger_head for each in found):
             if not any(chain.find(head) for chain in chains.values()):
                 reason = (
                     f"a receipt names its entry {head[:12]}..., which no chain has: a chain's end was removed"
                 )
                 raise LedgerCorrupt(run, 0, reason)
+    check_receipts(chains, anchors)
+    check_decisions(store, chains.values(), anchors)
     return summarize(chains, export)
 
 
 def load_anchors(store: Store, prefix: str = store_layout.RUNS) -> Anchors:
-    """Return the ledger heads that the receipts under `prefix` name, by run. Raises DataError for a damaged
+    """Return what the receipts under `prefix` say about the ledger, by run. Raises DataError for a damaged
     receipt.
     """
-    heads: dict[str, list[str]] = {}
+    anchors: dict[str, list[Anchor]] = {}
     for key in store.list(prefix):
         if not key.endswith(".json") or "receipts" not in key.split("/"):
             continue
@@ -68,8 +78,8 @@ def load_anchors(store: Store, prefix: str = store_layout.RUNS) -> Anchors:
             receipt = Receipt.model_validate_json(store.fetch(key).read_bytes())
         except ValidationError as error:
             raise DataError(f"{key} is not a receipt: {validation_message(error)}") from error
-        heads.setdefault(receipt.run_id, []).append(receipt.ledger_head)
-    return {run: tuple(found) for run, found in heads.items()}
+        anchors.setdefault(receipt.run_id, []).append(read_anchor(key, receipt))
+    return {run: tuple(found) for run, found in anchors.items()}
 
 
 def open_ledger_folder(path: Path) -> tuple[Store, Anchors]:
