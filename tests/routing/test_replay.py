@@ -7,7 +7,9 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from examples import examples
@@ -17,6 +19,7 @@ from routing_cases import laptop_question, questions
 import shoestring
 from shoestring.core.errors import UsageError
 from shoestring.core.record import record_bytes
+from shoestring.routing.algorithm import ALGORITHM_VERSION
 from shoestring.routing.analysis.replay import replay
 from shoestring.routing.decide import decide
 from shoestring.routing.question import Question
@@ -26,14 +29,15 @@ import sys
 from pathlib import Path
 import shoestring.routing.analysis.replay as here
 assert here.__file__.startswith(sys.argv[2]), here.__file__
-print(here.replay(Path(sys.argv[1]).read_bytes()) or "identical")
+found = here.replay(Path(sys.argv[1]).read_bytes())
+print("identical" if found.verdict == "same" else found.text)
 """
 
 
 @examples(50)
 @given(questions())
 def test_a_decision_replays_to_the_same_bytes(question: Question) -> None:
-    assert replay(record_bytes(decide(question))) is None
+    assert replay(record_bytes(decide(question))).verdict == "same"
 
 
 def replayed_by_changed_code(folder: Path, name: str, before: str, after: str) -> str:
@@ -73,7 +77,7 @@ def test_the_same_code_elsewhere_replays_to_the_same_bytes(tmp_path: Path) -> No
         ),
         ("pricing/learning.py", "PRIOR_LOG_SD = 0.5", "PRIOR_LOG_SD = 0.6", '+   "prior_log_sd": "0.6",'),
         (
-            "routing/planner/partial_plans.py",
+            "routing/planner/best_plans.py",
             "self.total, MAX_INT).min(initial=MAX_INT)",
             "self.total, -1).max(initial=-1)",
             '+  "pool": "cpu-2",',
@@ -86,17 +90,67 @@ def test_changed_code_fails_the_replay_and_the_difference_is_shown(
     assert line in replayed_by_changed_code(tmp_path, name, before, after).splitlines()
 
 
+def test_slower_throughput_code_fails_the_replay_though_the_candidates_are_recorded(tmp_path: Path) -> None:
+    core_s = "core_s = need.cpu_us_per_row / 1e6 / pools.core_speed"
+    difference = replayed_by_changed_code(
+        tmp_path, "pricing/throughput.py", core_s, core_s.replace("1e6", "1e4")
+    )
+    assert difference.startswith("--- recorded")
+
+
 def test_an_edited_record_fails_the_replay() -> None:
     data = json.loads(record_bytes(decide(laptop_question())))
     data["choice"]["pool"] = "cpu-2"
-    difference = replay((json.dumps(data, sort_keys=True, indent=1) + "\n").encode())
-    assert difference is not None and '-  "pool": "cpu-2",\n+  "pool": "cpu-1",' in difference
+    found = replay(as_bytes(data))
+    assert found.verdict == "differs" and '-  "pool": "cpu-2",\n+  "pool": "cpu-1",' in found.text
+
+
+def as_bytes(data: object) -> bytes:
+    return (json.dumps(data, sort_keys=True, indent=1) + "\n").encode()
+
+
+def change_price(question: dict[str, Any]) -> None:
+    question["quotes"][-1]["usd_per_hour"] = "0.000001"
+
+
+def change_rows(question: dict[str, Any]) -> None:
+    question["rows"] *= 1000
+
+
+def change_need(question: dict[str, Any]) -> None:
+    question["needs"][-1]["cpu_us_per_row"] /= 100
+
+
+def change_speed(question: dict[str, Any]) -> None:
+    question["pools"][-1]["cores"] = 64
+
+
+def change_preference(question: dict[str, Any]) -> None:
+    question["preferences"]["version"] += 1
+
+
+@pytest.mark.parametrize("change", [change_price, change_rows, change_need, change_speed, change_preference])
+def test_a_changed_question_fails_the_replay_though_the_choice_is_the_recorded_one(
+    change: Callable[[dict[str, Any]], None],
+) -> None:
+    data = json.loads(record_bytes(decide(laptop_question())))
+    change(data["question"])
+    found = replay(as_bytes(data))
+    assert found.verdict == "differs" and found.text.startswith("--- recorded")
+
+
+def test_a_decision_of_another_algorithm_is_not_replayable_and_not_called_different() -> None:
+    data = json.loads(record_bytes(decide(laptop_question())))
+    data["algorithm"]["algorithm_version"] = ALGORITHM_VERSION - 1
+    found = replay(as_bytes(data))
+    assert found.verdict == "not-replayable"
+    assert f"version {ALGORITHM_VERSION - 1} of the algorithm made it" in found.text
 
 
 def test_the_same_values_in_other_bytes_fail_the_replay() -> None:
     data = record_bytes(decide(laptop_question()))
-    assert replay(json.dumps(json.loads(data)).encode()) is not None
-    assert replay(data.replace(b"\n", b"\r\n")) is not None
+    assert replay(json.dumps(json.loads(data)).encode()).verdict == "differs"
+    assert replay(data.replace(b"\n", b"\r\n")).verdict == "differs"
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"\xff", b'{"schema_version": 2}', b"[1]"])

@@ -1,20 +1,32 @@
-"""Check that the current code makes a recorded decision again, byte for byte."""
+"""Make a recorded decision again from its question, and compare every byte."""
 
 from __future__ import annotations
 
 import difflib
+from typing import Literal
 
 from pydantic import ValidationError
 
 from shoestring.core.errors import UsageError
-from shoestring.core.record import record_bytes
-from shoestring.routing.decide import choose
+from shoestring.core.record import Record, record_bytes
+from shoestring.routing.algorithm import ALGORITHM_VERSION
+from shoestring.routing.decide import decide
 from shoestring.routing.decision import Decision
 
 
-def replay(data: bytes) -> str | None:
-    """Make a recorded decision again from its question and candidates. Return None if identical, else a
-    unified diff.
+class Replay(Record):
+    """What a replay found. `text` is a unified diff, or why the decision cannot be replayed.
+
+    same: the same decision, byte for byte; differs: the current code makes another one of the question, so
+    the code or the record was changed; not-replayable: another version of the algorithm made it.
+    """
+
+    verdict: Literal["same", "differs", "not-replayable"]
+    text: str = ""
+
+
+def replay(data: bytes) -> Replay:
+    """Enumerate the offers of a recorded question and choose among them again.
 
     Raises:
         UsageError: the bytes do not hold a decision.
@@ -27,11 +39,16 @@ def replay(data: bytes) -> str | None:
         raise UsageError(
             f"this is not a decision: {field}: {first['msg']}; give the JSON file that a route step wrote"
         ) from None
-    remade = record_bytes(choose(recorded.question, recorded.candidates))
+    version = recorded.algorithm.algorithm_version
+    if version != ALGORITHM_VERSION:
+        return Replay(
+            verdict="not-replayable",
+            text=f"not replayable: version {version} of the algorithm made it, and this code has version "
+            f"{ALGORITHM_VERSION}; replay it with the code of that time",
+        )
+    remade = record_bytes(decide(recorded.question))
     if remade == data:
-        return None
+        return Replay(verdict="same")
     before, after = data.decode().splitlines(keepends=True), remade.decode().splitlines(keepends=True)
-    return (
-        "".join(difflib.unified_diff(before, after, "recorded", "remade"))
-        or "the lines are equal, the line endings differ\n"
-    )
+    difference = "".join(difflib.unified_diff(before, after, "recorded", "remade"))
+    return Replay(verdict="differs", text=difference or "the lines are equal, the line endings differ\n")

@@ -90,7 +90,7 @@ def test_a_lost_race_is_decided_again_with_current_numbers(
     state = Ledger(world.store, world.clock).state("r")
     assert state.reservations["train-1"].amount_usd == decision.choice.p95_usd
     assert state.left_usd == 0
-    assert replay(world.store.fetch(key).read_bytes()) is None
+    assert replay(world.store.fetch(key).read_bytes()).verdict == "same"
 
 
 def test_a_race_that_is_always_lost_ends_and_reserves_nothing(
