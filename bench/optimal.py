@@ -24,6 +24,7 @@ sys.path.append(str(Path(__file__).parent.parent / "tests/routing"))  # the brut
 
 from limited_fleets import Case
 from random_fleets import AMPLE_USD, SHAPES
+from sample_prices import best_of, order_of
 
 from shoestring.routing.decide import choose
 from shoestring.routing.planner.stage_options import PRUNE_ABOVE_OFFERS
@@ -40,22 +41,21 @@ def compare(case: Case, prune_above_offers: int) -> str:
     """Return how the choice compares with the best of all plans."""
     question, plans = case.question, case.plans
     decision = choose(question, case.candidates, prune_above_offers)
-    best = plans.fitting(question).best_by_row()
+    fitting = plans.fitting(question)
+    best = fitting.best_by_row()
     if decision.choice is None or not best:
         return "refused" if decision.choice is None and not best else "WRONG"
     row = decision.choice.candidate
     found = plans.at(plans.index(row, decision.plan)).fitting(question)
     if decision.optimality_gap_ppm or not len(found.row):
         return "WRONG"
-    # A plan of an elastic stage with more money left may pay for a part of a sample more.
-    elastic = question.needs[0].elastic
-    spare = case.sample_price(row) if elastic else 0
-    samples, total = min((-each[0], each[1]) for each in best.values())
-    if -samples != found.samples[0] or not total <= found.total[0] <= total + spare:
+    chosen = int(found.samples[0]), int(found.total[0]), int(found.micro[0]), int(found.ms[0])
+    if (*order_of(chosen, fitting.fewest), row) != best_of(best, fitting.fewest):
         return "WRONG"
     ample = question.model_copy(update={"budget_usd": AMPLE_USD, "deadline_left_s": None})
-    unlimited = min((-each[0], each[1]) for each in plans.fitting(ample).best_by_row().values())
-    return "free" if unlimited == (samples, total) else "bound"
+    unlimited = plans.fitting(ample)
+    ideal = best_of(unlimited.best_by_row(), unlimited.fewest)
+    return "free" if ideal == best_of(best, fitting.fewest) else "bound"
 
 
 def main() -> None:

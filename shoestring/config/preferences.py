@@ -79,6 +79,13 @@ class Preferences(Record):
         usd("0"),
         description="dollars that one hour less of a stage's time is worth, in addition to its price",
     )
+    min_sample_share: float = Field(
+        0.95,
+        gt=0,
+        le=1,
+        description="an elastic stage compares, by dollars for each sample, the plans that buy at least this "
+        "share of the most samples; 1: it always takes the most",
+    )
     workload_classes: dict[WorkloadKind, WorkloadClass] = Field(
         {}, description="constraints by kind of work: compute, data or memory"
     )

@@ -12,7 +12,7 @@ from shoestring.routing.candidates import BYTES_PER_GB, MAX_ESTIMATE, MAX_PREEMP
 from shoestring.routing.decision import Algorithm
 from shoestring.routing.question import COMPUTE_US_PER_ROW, MEMORY_HEAVY_GB
 
-ALGORITHM_VERSION = 2
+ALGORITHM_VERSION = 3
 
 TIE_BREAK = "total P95 dollars, total P95 seconds, then pool, market and format by name"
 

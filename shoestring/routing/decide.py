@@ -19,10 +19,10 @@ from shoestring.routing.decision import Choice, Decision, PlannedStage, ShadowCh
 from shoestring.routing.offers.apply_policy import apply_policy
 from shoestring.routing.offers.enumerate import enumerate_offers
 from shoestring.routing.offers.offer_costs import FREE, OfferCost, offer_cost
-from shoestring.routing.pages.refusals import RefusalWriter, delay_text, with_later_stages
+from shoestring.routing.pages.refusals import RefusalWriter, delay_text, more_for_each, with_later_stages
 from shoestring.routing.placement import GPU_RESOURCE
+from shoestring.routing.planner.candidate_plans import CandidatePlans
 from shoestring.routing.planner.chain_planner import find_plans
-from shoestring.routing.planner.current_stage import CandidatePlans
 from shoestring.routing.planner.partial_plans import CACHED, PlanStep, RunLimits
 from shoestring.routing.planner.stage_options import PRUNE_ABOVE_OFFERS
 from shoestring.routing.policy.policy_trial import make_shadow, shadow_question
@@ -263,7 +263,12 @@ class ChoiceBuilder:
         )
         if samples == maximum:
             return f"all {maximum:,} samples fit in {within}, at the lowest cost{bonus}{runner_up}"
-        return f"the most samples that {within} buy: {samples:,} of {maximum:,}{bonus}{runner_up}"
+        buy, most = f"{within} buy: {samples:,} of {maximum:,}", self.plans.most_samples
+        if samples == most:
+            return f"the most samples that {buy}{bonus}{runner_up}"
+        share = f"{100 * self.question.active_policy.min_sample_share:.6g}%"
+        of = f"of the plans with at least {share} of the most samples ({most:,})"
+        return f"the lowest cost for each sample, {of}, that {buy}{bonus}{runner_up}"
 
     def _bonus_text(self) -> str:
         """Return the exploration bonus as text, where the choice is not the cheapest without it."""
@@ -273,8 +278,9 @@ class ChoiceBuilder:
         money = np.minimum(limits.left_micro - (best.needs_micro - current.min_p95), limits.cap_micro(0))
         time_ms = limits.left_ms - (best.needs_ms - current.min_p95_ms)
         bonus = current.bonus_within(np.arange(len(current)), money, time_ms)
-        comparable = (best.way >= 0) & (best.samples == best.samples[self.row])
-        if (best.total + bonus)[comparable].min() >= best.total[self.row] + bonus[self.row]:
+        comparable = best.counts | ((best.way >= 0) & (best.samples == best.samples[self.row]))
+        price = (best.total + bonus) / np.maximum(best.samples, 1)
+        if price[comparable].min() >= price[self.row]:
             return ""
         return f", less an exploration bonus of {microusd_text(int(bonus[self.row]))} for measuring its speed"
 
@@ -285,7 +291,10 @@ class ChoiceBuilder:
         if second is None:
             return ""
         name = offer_text(*named_step(self.candidates, 0, self.plans.current.step(second)))
-        if fewer := int(best.samples[self.row] - best.samples[second]):
+        fewer = int(best.samples[self.row] - best.samples[second])
+        if fewer and best.counts[second] and best.price(second) > best.price(self.row):
+            return f"; next is {name}, each {more_for_each(best, second, self.row)}"
+        if fewer:
             return f"; next is {name}, {fewer:,} fewer"
         more = int(best.total[second] - best.total[self.row])
         return f"; next is {name}, {microusd_text(more)} more expensive" if more else f"; {name} is tied"

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
+from sample_prices import BestByRow, best_by_row, fewest_that_count, undominated_continuations
 
 from shoestring.core.money import microusd
 from shoestring.core.types import STANDARD_CLASS, Format, Need
@@ -30,17 +31,14 @@ INPUT = ""
 """The name of the data set that the question's first stage reads."""
 
 
-BestByRow = dict[int, list[int]]
-"""By offer of the first stage: samples, total, P95 dollars and P95 time of its best plan."""
-
-
 @dataclass(frozen=True, slots=True)
 class FittingPlans:
     """The plans that keep the limits of a question, one an index.
 
     `row`: the offer of the first stage. `samples`: of the first stage, expected. `total`: expected
     micro-dollars of all stages, with delay and less the exploration bonus. `micro`, `ms`: the P95 dollars of
-    all stages, and the P95 time of the first one and of those that wait for it.
+    all stages, and the P95 time of the first one and of those that wait for it. `fewest`: the fewest samples
+    that count.
     """
 
     row: Ints
@@ -48,22 +46,15 @@ class FittingPlans:
     total: Ints
     micro: Ints
     ms: Ints
+    fewest: int
 
     def best_by_row(self) -> BestByRow:
-        """Return the best plan of each offer of the first stage that has one.
-
-        It has the most samples, then the lowest total, P95 dollars and P95 time.
-        """
-        order = np.lexsort([self.ms, self.micro, self.total, -self.samples, self.row])
-        rows, first = np.unique(self.row[order], return_index=True)
-        best = order[first]
-        return dict(
-            zip(
-                rows.tolist(),
-                np.stack([self.samples, self.total, self.micro, self.ms])[:, best].T.tolist(),
-                strict=True,
-            )
-        )
+        """Return the best plan of each offer of the first stage that has one."""
+        order = np.lexsort([self.ms, self.micro, self.total, self.samples, self.row])
+        columns = np.stack([self.row, self.samples, self.total, self.micro, self.ms])[:, order]
+        # Of the plans of an offer with as many samples, the first is the best one.
+        first = np.append([True], (columns[:2, 1:] != columns[:2, :-1]).any(axis=0))[: len(order)]
+        return best_by_row(columns[0, first], columns[1:, first], self.fewest)
 
 
 class AllPlans:
@@ -223,13 +214,18 @@ class AllPlans:
         """Return the plans that keep the limits of this question, which differs only in its limits."""
         money, time_ms = left(question)
         at = np.flatnonzero((self.p95 <= money) & (self.last_ms <= time_ms))
+        if self.question.needs[0].elastic:
+            waits = self.later_ms * (question.deadline_left_s is not None)
+            columns = (self.rows[0], self.later_cost, self.later_p95, waits, self.later_ms)
+            at = at[undominated_continuations(*(each[at] for each in columns))]
         row, micro, ms = self.rows[0][at], self.later_p95[at], self.later_ms[at]
         own_micro = money - micro
         if (cap := question.stage_budgets.get(question.stage)) is not None:
             own_micro = np.minimum(own_micro, microusd(cap))
         samples, cost = self._first_stage(row, own_micro, time_ms - ms)
         needed_ms = self.table.min_p95_ms[row] + ms
-        return FittingPlans(row, samples, cost + self.later_cost[at], self.p95[at], needed_ms)
+        fewest = fewest_that_count(question, int(samples.max(initial=0)))
+        return FittingPlans(row, samples, cost + self.later_cost[at], self.p95[at], needed_ms, fewest)
 
     def _first_stage(self, row: Ints, money: Ints, time_ms: Ints) -> tuple[Ints, Ints]:
         """Return the samples of the first stage within money and time, and its cost."""

@@ -10,7 +10,7 @@ from brute_force import AllPlans
 from random_fleets import FleetDice
 
 from shoestring.core.money import from_microusd, microusd
-from shoestring.routing.candidates import MS_PER_HOUR, NONE, Candidates, RefusalCode
+from shoestring.routing.candidates import NONE, Candidates, RefusalCode
 from shoestring.routing.offers.enumerate import enumerate_offers
 from shoestring.routing.offers.offer_table import full_offer_table
 from shoestring.routing.planner.partial_plans import RunLimits
@@ -33,7 +33,7 @@ class Case:
         rng = np.random.default_rng([14, seed])
         drawn = FleetDice(rng).draw()
         candidates = enumerate_offers(drawn.question)
-        question = with_stage_budgets(drawn.question, candidates, rng)
+        question = with_sample_share(with_stage_budgets(drawn.question, candidates, rng), seed)
         plans = AllPlans(question, candidates)
         return cls(drawn.shape, with_limits(question, plans, rng), candidates, plans)
 
@@ -55,14 +55,6 @@ class Case:
             for stage in range(1, len(self.question.needs))
         )
 
-    def sample_price(self, row: int) -> int:
-        """Return the micro-dollars of one more sample of an offer, with its delay, rounded up."""
-        table, rate = self.plans.table, self.question.delay_microusd_per_hour(self.question.needs[0])
-        samples = max(int(table.samples[row] - table.min_samples[row]), 1)
-        micro = int(table.est_microusd[row] - table.min_est_microusd[row])
-        ms = int(table.est_ms[row] - table.min_est_ms[row])
-        return -(-(micro + ms * rate // MS_PER_HOUR) // samples) + 2
-
 
 def with_stage_budgets(question: Question, candidates: Candidates, rng: np.random.Generator) -> Question:
     """Return the question, in a third of the draws with budgets of some stages that some offers just keep."""
@@ -75,6 +67,13 @@ def with_stage_budgets(question: Question, candidates: Candidates, rng: np.rando
             at = int(len(needed) * rng.uniform(0.2, 1))
             budgets[need.stage] = from_microusd(int(needed[at]) - int(rng.integers(0, 2)))
     return question.model_copy(update={"stage_budgets": budgets})
+
+
+def with_sample_share(question: Question, seed: int) -> Question:
+    """Return the question with one of several shares of the most samples that a training has to keep."""
+    share = np.random.default_rng([16, seed]).choice([0.1, 0.2, 0.5, 0.8, 0.95, 1.0])
+    preferences = question.preferences.model_copy(update={"min_sample_share": float(share)})
+    return question.model_copy(update={"preferences": preferences})
 
 
 def with_limits(question: Question, plans: AllPlans, rng: np.random.Generator) -> Question:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from decimal import Decimal
 
 import numpy as np
 import pytest
-from brute_force import NO_LIMIT, BestByRow, left
+from brute_force import NO_LIMIT, AllPlans, left
 from examples import scaled
 from limited_fleets import Case
 from random_fleets import AMPLE_USD, FleetDice
 from routing_cases import CPU_1, EVALUATE, INGEST, PACKED, PARQUET, laptop_question, quote
+from sample_prices import best_of, order_of
 
 from shoestring.config.tariffs import Tariffs
 from shoestring.core.money import microusd
@@ -37,7 +39,6 @@ MIN_SHARES = {
 }
 """What the questions of each block are drawn for, and the share of them that has to have it."""
 
-TOTALS = {RefusalCode.MORE_EXPENSIVE, RefusalCode.TIED}
 OVER = {
     (True, False): RefusalCode.OVER_BUDGET,
     (False, True): RefusalCode.OVER_DEADLINE,
@@ -48,10 +49,7 @@ OVER = {
 
 
 def check_every_candidate(case: Case, prune_above_offers: int) -> None:
-    """Check that each offer of the first stage has its best plan.
-
-    A plan of an elastic stage with more money left may take a part of a sample more, and pay for it.
-    """
+    """Check that each offer of the first stage has its best plan."""
     question = case.question
     found = find_plans(
         question, case.candidates, RunLimits.of(question), prune_above_offers=prune_above_offers
@@ -59,30 +57,26 @@ def check_every_candidate(case: Case, prune_above_offers: int) -> None:
     best, expected = found.best, case.plans.fitting(question).best_by_row()
     assert np.flatnonzero(best.way >= 0).tolist() == list(expected)
     assert found.optimality_gap_ppm == 0
-    for row, (samples, total, micro, ms) in expected.items():
-        assert best.samples[row] == samples
-        if samples < case.candidates.offers[0].samples:
-            assert total <= best.total[row] <= total + case.sample_price(row)
-            continue
-        assert (best.total[row], best.needs_micro[row], best.needs_ms[row]) == (total, micro, ms)
+    columns = best.samples, best.total, best.needs_micro, best.needs_ms
+    for row, plan in expected.items():
+        assert [int(each[row]) for each in columns] == plan
 
 
 def check_choice(case: Case, decision: Decision) -> None:
     """Check the chosen plan, offer by offer, against all plans that fit."""
     choice, question, plans = decision.choice, case.question, case.plans
-    expected = plans.fitting(question).best_by_row()
+    fitting = plans.fitting(question)
+    expected = fitting.best_by_row()
     assert (choice is None) == (not expected)
     if choice is None:
         return
     one = plans.index(choice.candidate, decision.plan)
     chosen = plans.at(one).fitting(question)
     assert len(chosen.row) == 1 and chosen.row[0] == choice.candidate
+    assert best_of(expected, fitting.fewest)[-1] == choice.candidate
     samples, total, micro, ms = expected[choice.candidate]
-    assert choice.samples == chosen.samples[0] == samples == max(each[0] for each in expected.values())
+    assert choice.samples == chosen.samples[0] == samples >= fitting.fewest
     assert microusd(choice.reserved_later_usd) == plans.later_p95[one]
-    if question.needs[0].elastic:
-        return
-    assert (total, micro, ms, choice.candidate) == min((*each[1:], row) for row, each in expected.items())
     assert (chosen.total[0], chosen.micro[0], chosen.ms[0]) == (total, micro, ms)
 
 
@@ -90,13 +84,13 @@ def check_refusals(case: Case, decision: Decision) -> None:
     """Check the code of every refused offer, and the smallest budget."""
     question, plans, choice = case.question, case.plans, decision.choice
     codes = [decision.refusal_codes[each] if each >= 0 else None for each in decision.refusal_index.tolist()]
-    fitting, (money, time_ms) = plans.fitting(question).best_by_row(), left(question)
+    plans_that_fit, (money, time_ms) = plans.fitting(question), left(question)
+    fitting = plans_that_fit.best_by_row()
     needs_micro, needs_ms = plans.first_minima(question)
     for row, code in enumerate(codes):
         if row in fitting and choice is not None:
-            expected = None if row == choice.candidate else worse_by(fitting[row], fitting[choice.candidate])
-            # Parts of a sample of an elastic stage are bought or not: see check_every_candidate.
-            assert code == expected or (question.needs[0].elastic and code in TOTALS and expected in TOTALS)
+            others = fitting[row], fitting[choice.candidate], plans_that_fit.fewest
+            assert code == (None if row == choice.candidate else worse_by(*others))
         elif (exclusion := case.exclusion(row)) is not None:
             assert code == exclusion
         elif needs_micro[row] == NO_LIMIT:
@@ -108,11 +102,12 @@ def check_refusals(case: Case, decision: Decision) -> None:
         assert spare_micro(question, decision) == plans.min_p95(question)
 
 
-def worse_by(plan: list[int], chosen: list[int]) -> RefusalCode:
+def worse_by(plan: list[int], chosen: list[int], fewest: int) -> RefusalCode:
     """Return why a plan that fits was not chosen."""
-    if plan[0] < chosen[0]:
-        return RefusalCode.FEWER_SAMPLES
-    return RefusalCode.MORE_EXPENSIVE if plan[1] > chosen[1] else RefusalCode.TIED
+    counts, price, *_ = order_of(plan, fewest)
+    if counts == 0 and price > order_of(chosen, fewest)[1]:
+        return RefusalCode.MORE_EXPENSIVE
+    return RefusalCode.FEWER_SAMPLES if plan[0] < chosen[0] else RefusalCode.TIED
 
 
 def spare_micro(question: Question, decision: Decision) -> int | None:
@@ -129,22 +124,19 @@ def without_question(decision: Decision) -> str:
 def features(case: Case, decision: Decision) -> list[str]:
     """Return which of the interesting things a case has."""
     ample = case.question.model_copy(update={"budget_usd": AMPLE_USD, "deadline_left_s": None})
-    fitting, all_plans = (case.plans.fitting(each).best_by_row() for each in (case.question, ample))
+    fitting, all_plans = (case.plans.fitting(each) for each in (case.question, ample))
+    best, unlimited = fitting.best_by_row(), all_plans.best_by_row()
     has = {
         "DAG": case.shape != "chain",
         "elastic": case.question.needs[0].elastic,
         "answered": decision.choice is not None,
-        "several offers fit": len(fitting) > 1,
-        "limits exclude the best plan": bool(fitting) and best_of(fitting) != best_of(all_plans),
+        "several offers fit": len(best) > 1,
+        "limits exclude the best plan": bool(best)
+        and best_of(best, fitting.fewest) != best_of(unlimited, all_plans.fewest),
         "refused": decision.choice is None,
         "targets are pruned": case.is_pruned(),
     }
     return [name for name, holds in has.items() if holds]
-
-
-def best_of(plans: BestByRow) -> tuple[int, ...]:
-    """Return the best plan of all offers: most samples, lowest total, P95 dollars and P95 time, first row."""
-    return min((-samples, *rest, row) for row, (samples, *rest) in plans.items())
 
 
 @pytest.mark.parametrize("block", range(BLOCKS))
@@ -165,6 +157,28 @@ def test_no_plan_is_better_than_the_choice_with_and_without_pruning(block: int) 
         seen.update(features(case, decision))
     for feature, share in MIN_SHARES.items():
         assert seen[feature] >= share * count, (feature, seen)
+
+
+def test_fewer_samples_are_chosen_where_they_are_cheaper() -> None:
+    """Trainings that time limits, not money, and whose policy lets them take down to half of the most."""
+    chosen = fewer = 0
+    for number in range(scaled(480)):
+        case = Case.draw(10**6 + number)
+        if not case.question.needs[0].elastic or case.question.deadline_left_s is None:
+            continue
+        preferences = case.question.preferences.model_copy(update={"min_sample_share": 0.5})
+        changes = {"budget_usd": AMPLE_USD, "stage_budgets": {}, "preferences": preferences}
+        case = replace(case, question=case.question.model_copy(update=changes))
+        case = replace(case, plans=AllPlans(case.question, case.candidates))
+        decision = choose(case.question, case.candidates)
+        for prune_above_offers in (PRUNE_ABOVE_OFFERS, 0):
+            check_every_candidate(case, prune_above_offers)
+        check_choice(case, decision)
+        check_refusals(case, decision)
+        if decision.choice is not None:
+            chosen += 1
+            fewer += decision.choice.samples < case.plans.fitting(case.question).samples.max()
+    assert fewer >= 0.1 * chosen > 0
 
 
 @pytest.mark.parametrize("seed", range(24))

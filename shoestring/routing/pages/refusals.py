@@ -24,7 +24,8 @@ from shoestring.routing.candidates import (
     index_codes,
 )
 from shoestring.routing.decision import Refusal
-from shoestring.routing.planner.current_stage import CandidatePlans
+from shoestring.routing.planner.best_plans import BestPlans, price_order
+from shoestring.routing.planner.candidate_plans import CandidatePlans
 from shoestring.routing.question import Question
 
 NUMBER = {code: np.int8(number) for number, code in enumerate(REFUSAL_CODES)}
@@ -88,9 +89,14 @@ class RefusalWriter:
         best, chosen = self.plans.best, self.chosen
         if chosen is None:
             return np.full(len(best.way), NONE, dtype=np.int8)
-        more_expensive = best.total > best.total[chosen]
-        code = np.where(more_expensive, NUMBER[RefusalCode.MORE_EXPENSIVE], NUMBER[RefusalCode.TIED])
-        return np.where(best.samples < best.samples[chosen], NUMBER[RefusalCode.FEWER_SAMPLES], code)
+        tied = NUMBER[RefusalCode.TIED]
+        same = best.samples == best.samples[chosen]
+        more_expensive = same & (best.total > best.total[chosen])
+        if (others := np.flatnonzero(best.counts & ~same)).size:
+            theirs = np.full((2, others.size), [[best.total[chosen]], [best.samples[chosen]]])
+            more_expensive[others] = price_order(best.total[others], best.samples[others], *theirs) > 0
+        fewer = np.where(best.samples < best.samples[chosen], NUMBER[RefusalCode.FEWER_SAMPLES], tied)
+        return np.where(more_expensive, NUMBER[RefusalCode.MORE_EXPENSIVE], fewer)
 
     def refusals(self) -> tuple[Refusal, ...]:
         """Return the refusals of the candidates that a page lists first, ordered by number."""
@@ -106,14 +112,19 @@ class RefusalWriter:
         current, best = self.current, self.plans.best
         # In a large market nearly all are more expensive: the usual case comes first.
         match code:
+            case RefusalCode.MORE_EXPENSIVE if best.samples[row] != best.samples[self.chosen]:
+                each = (
+                    f"{int(best.samples[row]):,} samples, each {more_for_each(best, row, self.chosen or 0)}"
+                )
+                return f"{self._price(row)} for {each}{self.with_later}{self.delay}"
             case RefusalCode.MORE_EXPENSIVE:
                 more = microusd_text(int(best.total[row] - best.total[self.chosen]))
                 return f"{self._price(row)}, {more} more expensive{self.with_later}{self.delay}"
             case RefusalCode.TIED:
                 return f"{self._price(row)}: tied with the choice, which comes first by P95 or by name"
             case RefusalCode.FEWER_SAMPLES:
-                samples = int(best.samples[row])
-                return f"{samples:,} samples expected, {int(best.samples[self.chosen]) - samples:,} fewer"
+                fewer = int(best.samples[self.chosen] - best.samples[row])
+                return f"{int(best.samples[row]):,} samples expected, {fewer:,} fewer"
             case RefusalCode.OVER_STAGE_BUDGET:
                 price = price_text(int(current.min_est[row]), int(current.min_p95[row]))
                 return over_stage_budget(price, self.limits.cap_micro(0))
@@ -169,6 +180,15 @@ class RefusalWriter:
             needed = f"the stages that do not wait for it take {ms_text(parallel_ms)} at P95"
             return f"{needed}, {ms_text(max(left_ms, 0))} left"
         return ""
+
+
+def more_for_each(best: BestPlans, row: int, than: int) -> str:
+    """Return how much more a sample costs in one plan than in another, as text: "3.1% more expensive"."""
+    ours, theirs = best.price(row), best.price(than)
+    if not theirs:
+        return "more expensive"
+    share = float(ours / theirs - 1)
+    return f"{share:.1%} more expensive" if share >= 0.0005 else "less than 0.1% more expensive"
 
 
 def price_text(est_micro: int, p95_micro: int) -> str:

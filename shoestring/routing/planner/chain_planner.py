@@ -14,8 +14,8 @@ infeasible, and below what they leave in any case, needing less is no better.
 
 Fixed stage: minimise the expected cost of all that remains, among plans whose summed P95 fits money and
 deadline. A later elastic stage counts with all its passes in the cost, and with its fewest samples in what
-has to fit. Elastic stage: maximise the expected samples within what the P95 of the later stages leaves; then
-minimise the cost.
+has to fit. Elastic stage: within what the P95 of the later stages leaves, find the most samples; then
+minimise the cost for each sample, among plans with enough of them (best_plans.py).
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ import numpy as np
 
 from shoestring.routing.candidates import Candidates
 from shoestring.routing.dag import build_dag
-from shoestring.routing.planner.current_stage import CandidatePlans, CurrentStage
+from shoestring.routing.planner.candidate_plans import CandidatePlans
+from shoestring.routing.planner.current_stage import CurrentStage
 from shoestring.routing.planner.dag.search import PLANS_PER_STATE, find_dag_plans
 from shoestring.routing.planner.partial_plans import (
     UNBOUNDED,

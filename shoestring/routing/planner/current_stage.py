@@ -1,26 +1,20 @@
-"""The offers of the current stage, and the best plan for each. Arrays are indexed by candidate."""
+"""The offers of the current stage. Arrays are indexed by candidate."""
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from shoestring.routing.candidates import NONE, PPB, Candidates, Flags, Floats, Ints
+from shoestring.routing.candidates import NONE, PPB, Candidates, Floats, Ints
 from shoestring.routing.offers.offer_costs import OfferBlock, delay_cost
+from shoestring.routing.planner.best_plans import PPM
 from shoestring.routing.planner.partial_plans import (
     CACHED,
-    UNBOUNDED,
-    BestPlans,
-    NeedRange,
-    PartialPlans,
     PlanStep,
     RunLimits,
-    undominated,
 )
-from shoestring.routing.planner.stage_options import Lookahead
 from shoestring.routing.question import Question
 
 Array = npt.NDArray[Any]
@@ -39,6 +33,7 @@ class CurrentStage:
     def __init__(self, question: Question, candidates: Candidates, limits: RunLimits) -> None:
         need, self.limits = question.needs[0], limits
         self.delay_micro, self.elastic = question.delay_microusd_per_hour(need), need.elastic
+        self.min_share_ppm = round(question.active_policy.min_sample_share * PPM)
         self.offers = offers = candidates.offers[0]
         self.width, self.targets = len(offers.writes), len(candidates.pool)
         block = OfferBlock(candidates, 0, np.arange(self.targets))
@@ -146,147 +141,3 @@ def _share(limit: int, low: Ints, high: Ints) -> Floats:
     """Return how far a limit reaches from `low` (0) to `high` (1)."""
     width = np.maximum(high - low, 1)
     return np.where(limit >= high, 1.0, np.clip((limit - low) / width, 0.0, 1.0))
-
-
-class CandidatePlans:
-    """The result of a plan search: every candidate of the current stage with its best plan.
-
-    `needs_*`: what a candidate's plans need at least of money and of time. `has_continuation`: some plan
-    follows it. `chosen`: the best candidate; None: no plan fits. `optimality_gap_ppm`: upper bound on the
-    distance from the best possible plan, in parts per million. 0: exact. None: no plan was found, and one may
-    still exist.
-    """
-
-    optimality_gap_ppm: int | None = 0
-
-    def __init__(self, current: CurrentStage, lookahead: Lookahead) -> None:
-        self.current, self.lookahead, self.limits = current, lookahead, current.limits
-        self.needs_micro, self.needs_ms = self._min_needs()
-        self.has_continuation = self.needs_micro < UNBOUNDED
-        self.needs_micro += current.min_p95
-        self.needs_ms += current.min_p95_ms
-        # A fixed stage always has these samples and this price.
-        done = np.full(len(current), current.offers.samples), current.est.copy()
-        zeros = (np.zeros(len(current), dtype=np.int64) for _ in range(3))
-        self.best = BestPlans(np.full(len(current), -1), *done, *zeros)
-        fits = (
-            current.usable
-            & (self.needs_micro <= self.limits.left_micro)
-            & (self.needs_ms <= self.limits.left_ms)
-        )
-        if fits.any():
-            needs = NeedRange.of(current.min_p95[fits], current.min_p95_ms[fits])
-            lookahead.search(needs, saving=current.elastic)
-            for format_left in current.formats:
-                if (continuations := lookahead.continuations(format_left)) is not None:
-                    self._choose_continuations(
-                        np.flatnonzero(fits & (current.format_left == format_left)), continuations
-                    )
-        self.chosen = self.best.first()
-
-    @cached_property
-    def path(self) -> list[PlanStep]:
-        """The offers of the later stages in the best plan; empty where there is none."""
-        row = self.chosen
-        if row is None:
-            return []
-        return self.lookahead.path(int(self.current.format_left[row]), int(self.best.way[row]))
-
-    def _min_needs(self) -> tuple[Ints, Ints]:
-        """Return, by candidate, the minimum money and time of its continuations; UNBOUNDED for none."""
-        # The last element is for candidates that leave no format.
-        micro, ms = (np.full(max(self.current.formats) + 2, UNBOUNDED) for _ in range(2))
-        for format_left in self.current.formats:
-            if (needs := self.lookahead.min_needs(format_left)) is not None:
-                micro[format_left], ms[format_left] = needs
-        return micro[self.current.format_left], ms[self.current.format_left]
-
-    def _choose_continuations(self, open_rows: Ints, continuations: PartialPlans) -> None:
-        """Find the best continuation of each candidate. Continuations are sorted by expected cost."""
-        current, limits = self.current, self.limits
-        if not current.elastic:
-            open_rows = self._choose_first_fitting(open_rows, continuations)
-        columns = (continuations.cost.tolist(), continuations.p95.tolist(), continuations.ms.tolist())
-        for way, (cost, p95, ms) in enumerate(zip(*columns, strict=True)):
-            if not open_rows.size:
-                break
-            fits = current.min_p95[open_rows] <= limits.left_micro - p95
-            fits &= current.min_p95_ms[open_rows] <= limits.left_ms - ms
-            settled = self._take(open_rows[fits], way, cost, p95, ms)
-            fits[np.flatnonzero(fits)[~settled]] = False
-            open_rows = open_rows[~fits]
-
-    def _choose_first_fitting(self, rows: Ints, continuations: PartialPlans) -> Ints:
-        """Give each candidate the first continuation that fits: for a fixed stage it is the cheapest one.
-
-        Returns the candidates for which the first one within the money and the first one within the time do
-        not settle it.
-        """
-        current, best, limits = self.current, self.best, self.limits
-        p95, ms = current.min_p95[rows], current.min_p95_ms[rows]
-        first = np.maximum(
-            _first_within(continuations.p95, limits.left_micro - p95),
-            _first_within(continuations.ms, limits.left_ms - ms),
-        )
-        exists = first < len(continuations)
-        first = np.minimum(first, len(continuations) - 1)
-        needs_micro, needs_ms = p95 + continuations.p95[first], ms + continuations.ms[first]
-        sure = exists & (needs_micro <= limits.left_micro) & (needs_ms <= limits.left_ms)
-        at, way = rows[sure], first[sure]
-        best.way[at], best.total[at] = way, current.cost[at] + continuations.cost[way]
-        best.needs_micro[at], best.needs_ms[at] = needs_micro[sure], needs_ms[sure]
-        return rows[exists & ~sure]
-
-    def _take(self, rows: Ints, way: int, later_cost: int, later_micro: int, later_ms: int) -> Flags:
-        """Give candidates this continuation where it is better than their best so far.
-
-        Returns which candidates are settled: no later continuation can be better.
-        """
-        current, best = self.current, self.best
-        money = min(self.limits.left_micro - later_micro, self.limits.cap_micro(0))
-        time_ms = self.limits.left_ms - later_ms
-        samples, est, cost = current.expected(rows, money, time_ms)
-        new = (cost + later_cost, current.min_p95[rows] + later_micro, current.min_p95_ms[rows] + later_ms)
-        # Later continuations cost more. They are better only with more samples, or if the price of the
-        # samples is lower.
-        better = (best.way[rows] < 0) | (samples > best.samples[rows])
-        same = ~better & (samples == best.samples[rows])
-        columns = (best.total, best.needs_micro, best.needs_ms)
-        for column, values in zip(columns, new, strict=True):
-            better |= same & (values < column[rows])
-            same &= values == column[rows]
-        at = rows[better]
-        best.way[at], best.samples[at], best.est[at] = way, samples[better], est[better]
-        for column, values in zip(columns, new, strict=True):
-            column[at] = values[better]
-        settled: Flags = samples == current.offers.samples
-        if current.explores:
-            # A continuation that leaves more money may still earn the bonus.
-            settled &= current.bonus_within(rows, money, time_ms) == current.bonus[rows]
-        return settled
-
-    @cached_property
-    def shortest_ms(self) -> int | None:
-        """The minimum P95 time of the plans that the money allows; None: it allows none."""
-        needs_micro, needs_ms = self.trade_offs()
-        affordable_ms = needs_ms[needs_micro <= self.limits.left_micro]
-        return int(affordable_ms.min()) if len(affordable_ms) else None
-
-    def trade_offs(self) -> tuple[Ints, Ints]:
-        """Return P95 money and P95 time of plans, including all that are Pareto-optimal in the two."""
-        current, micro, ms = self.current, [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
-        for format_left in current.formats:
-            if (continuations := self.lookahead.trade_offs(format_left)) is not None:
-                rows = np.flatnonzero(current.usable & (current.format_left == format_left))
-                p95, own_ms = current.min_p95[rows], current.min_p95_ms[rows]
-                remaining = undominated(p95, np.zeros_like(p95), own_ms)
-                micro.append((p95[remaining][:, None] + continuations.p95).ravel())
-                ms.append((own_ms[remaining][:, None] + continuations.ms).ravel())
-        return np.concatenate(micro), np.concatenate(ms)
-
-
-def _first_within(values: Ints, limits: Ints) -> Ints:
-    """Return, for each limit, the index of the first value within it, and len(values) where there is none."""
-    lowest = np.minimum.accumulate(values)[::-1]
-    found: Ints = len(values) - np.searchsorted(lowest, limits, side="right")
-    return found

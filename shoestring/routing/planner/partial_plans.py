@@ -21,8 +21,6 @@ UNBOUNDED = 2**60
 CACHED = -1
 """In place of a target: the cached result."""
 
-MAX_INT = np.iinfo(np.int64).max
-
 Points = Sequence[Ints]
 """Cost, P95 dollars and P95 time, each an array with one element a plan."""
 
@@ -132,51 +130,6 @@ class NeedRange:
 
 
 ANY_NEED = NeedRange(0, UNBOUNDED, 0, UNBOUNDED)
-
-
-@dataclass(slots=True)
-class BestPlans:
-    """The best feasible plan of each candidate.
-
-    `way`: the index of its continuation, -1 where no plan fits and the other columns mean nothing. `samples`,
-    `est`: of this stage. `total`: expected cost of the plan. `needs_*`: what the plan needs of money and of
-    time at P95.
-    """
-
-    way: Ints
-    samples: Ints
-    est: Ints
-    total: Ints
-    needs_micro: Ints
-    needs_ms: Ints
-
-    def take_better(self, other: BestPlans) -> Flags:
-        """Replace plans by better ones of `other`, and return which were replaced."""
-        better: Flags = (
-            (self.way < 0)
-            | (other.samples > self.samples)
-            | ((other.samples == self.samples) & (other.total < self.total))
-        )
-        better &= other.way >= 0
-        for name in BestPlans.__slots__:
-            getattr(self, name)[better] = getattr(other, name)[better]
-        return better
-
-    def first(self, but: int | None = None) -> int | None:
-        """Return the best candidate other than `but`; None: no plan fits.
-
-        It has the most samples, then the lowest expected cost, P95 price and P95 time, then the first name.
-        """
-        able = self.way >= 0
-        if but is not None:
-            able[but] = False
-        able &= self.samples == np.where(able, self.samples, -1).max(initial=-1)
-        able &= self.total == np.where(able, self.total, MAX_INT).min(initial=MAX_INT)
-        rows = np.flatnonzero(able)
-        for column in (self.needs_micro, self.needs_ms):
-            if rows.size:
-                rows = rows[column[rows] == column[rows].min()]
-        return int(rows[0]) if rows.size else None
 
 
 def no_more_stages() -> PartialPlans:

@@ -8,10 +8,14 @@ same question always has the same answer.
 
 from __future__ import annotations
 
+from math import ceil
+
 import numpy as np
 
-from shoestring.routing.candidates import Candidates
-from shoestring.routing.planner.current_stage import CandidatePlans, CurrentStage
+from shoestring.routing.candidates import Candidates, Flags
+from shoestring.routing.planner.best_plans import PPM, share_of_samples
+from shoestring.routing.planner.candidate_plans import CandidatePlans
+from shoestring.routing.planner.current_stage import CurrentStage
 from shoestring.routing.planner.dag.dag_planner import CostCeiling
 from shoestring.routing.planner.dag.lookahead import DagLookahead, LaterStages
 from shoestring.routing.planner.partial_plans import UNBOUNDED
@@ -48,7 +52,7 @@ def _improve(later: LaterStages, plans: CandidatePlans, rounds: tuple[int, ...])
         if plans.optimality_gap_ppm is not None and plans.optimality_gap_ppm <= NEAR_PPM:
             break
         lookahead = DagLookahead(later, max_labels, _ceiling(later, plans))
-        better = plans.best.take_better(CandidatePlans(current, lookahead).best)
+        better = _take_better(plans, CandidatePlans(current, lookahead, plans.most_samples))
         plans.chosen = row = plans.best.first()
         if row is not None and better[row]:
             path = lookahead.path(int(current.format_left[row]), int(plans.best.way[row]))
@@ -59,19 +63,34 @@ def _improve(later: LaterStages, plans: CandidatePlans, rounds: tuple[int, ...])
     plans.path = path
 
 
+def _take_better(plans: CandidatePlans, found: CandidatePlans) -> Flags:
+    """Replace plans by better ones of another round, and return which were replaced."""
+    rows = np.arange(len(plans.current))
+    plans.most_samples, plans.best.min_samples = found.most_samples, found.best.min_samples
+    return plans.best.take_better(rows, found.best)
+
+
 def _gap_ppm(later: LaterStages, plans: CandidatePlans, max_labels: int) -> int | None:
-    """Return the distance of the best plan from a lower bound on all plans; None: no plan was found."""
+    """Return the distance of the best plan from a lower bound on all plans; None: no plan was found.
+
+    For an elastic stage, it is what the plan lacks of the samples that count, or what its samples cost more.
+    """
+    current, best = plans.current, plans.best
     lookahead = DagLookahead(later, max_labels, _ceiling(later, plans), optimistic=True)
-    bound = CandidatePlans(plans.current, lookahead)
+    bound = CandidatePlans(current, lookahead)
     top, row = bound.chosen, plans.chosen
     if top is None:
         return 0
     if row is None:
         return None
-    samples, total = int(plans.best.samples[row]), int(plans.best.total[row])
-    if (fewer := int(bound.best.samples[top]) - samples) > 0:
-        return _ppm(fewer, int(bound.best.samples[top]))
-    return _ppm(max(0, total - int(bound.best.total[top])), total)
+    if not current.elastic:
+        return _ppm(max(0, int(best.total[row] - bound.best.total[top])), int(best.total[row]))
+    enough = share_of_samples(bound.most_samples, current.min_share_ppm)
+    # The best possible plan may buy as few samples as count by the plans found so far.
+    bound.compare_prices(plans.most_samples)
+    price = float(best.price(row))
+    more_ppm = ceil((1 - bound.lowest_price() / price) * PPM) if price else 0
+    return max(0, more_ppm, _ppm(enough - int(best.samples[row]), enough))
 
 
 def _ceiling(later: LaterStages, plans: CandidatePlans) -> CostCeiling:
@@ -89,4 +108,4 @@ def _ceiling(later: LaterStages, plans: CandidatePlans) -> CostCeiling:
 
 
 def _ppm(part: int, whole: int) -> int:
-    return -(-part * 10**6 // max(whole, 1))
+    return -(-part * PPM // max(whole, 1))
