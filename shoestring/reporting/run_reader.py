@@ -25,8 +25,10 @@ from shoestring.reporting.charges import Charge, settled_charges
 from shoestring.reporting.run_story import AttemptStory, RunStory, StageStory, StartAccount
 from shoestring.routing.decision import Decision
 from shoestring.routing.policy.migration import MigrationCheck
+from shoestring.spending.audit.heads import LedgerHead
 from shoestring.spending.heartbeat import Heartbeat
 from shoestring.spending.ledger.chain import AccountChain
+from shoestring.spending.ledger.entry import read_head
 from shoestring.training.curve import TrainingCurve
 
 
@@ -131,8 +133,14 @@ def read_run_story(store: Store, run_id: str) -> RunStory:
         UnknownName: there is no such run.
         LedgerCorrupt: a ledger chain is broken.
     """
+    story = RunReader(store, run_id).read()
+    parents = {name for each in story.start_accounts for name in (each.account.parent, each.account.campaign)}
+    heads = ((name, read_head(store, name)) for name in sorted(filter(None, parents)))
     return replace(
-        RunReader(store, run_id).read(),
+        story,
+        parent_heads=tuple(
+            LedgerHead(account=name, entries=head.number, sha256=head.sha256) for name, head in heads if head
+        ),
         curve=_read_if_present(store, store_layout.curve(run_id), TrainingCurve),
         evaluation=_read_if_present(store, store_layout.evaluation(run_id), EvaluationResults),
     )

@@ -23,6 +23,7 @@ from shoestring.evaluation.results import EvaluationResults
 from shoestring.reporting.charges import OVERHEAD, Charge
 from shoestring.routing.decision import Decision
 from shoestring.routing.policy.migration import MigrationCheck
+from shoestring.spending.audit.heads import LedgerHead
 from shoestring.spending.heartbeat import Heartbeat
 from shoestring.spending.ledger.account import AccountState
 from shoestring.training.curve import TrainingCurve
@@ -114,6 +115,7 @@ class RunStory:
     """A run as its records describe it.
 
     `start_accounts` has one element per start. A refused run has none; `refusal` gives the reason.
+    `parent_heads` are those of its month and its campaign, which change with every run.
     """
 
     record: RunRecord
@@ -123,6 +125,16 @@ class RunStory:
     evaluation: EvaluationResults | None
     charges: tuple[Charge, ...] = ()
     refusal: AdmissionRefusal | None = None
+    parent_heads: tuple[LedgerHead, ...] = ()
+
+    @property
+    def ledger_heads(self) -> tuple[LedgerHead, ...]:
+        """The heads of the accounts of all starts, then of their month and campaign."""
+        accounts = [each.account for each in self.start_accounts if each.account.entries]
+        own = (
+            LedgerHead(account=each.account, entries=each.entries, sha256=each.head_hash) for each in accounts
+        )
+        return (*own, *self.parent_heads)
 
     @property
     def run_id(self) -> str:

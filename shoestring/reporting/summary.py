@@ -10,6 +10,7 @@ from shoestring.core.types import STANDARD_CLASS, Format, Market, StorageClassNa
 from shoestring.reporting.run_story import AttemptStory, RunStatus, RunStory, StageState, StageStory
 from shoestring.routing.candidates import NONE, RefusalCode
 from shoestring.routing.offers.offer_table import stage_offer_table
+from shoestring.spending.audit.heads import LedgerHead
 
 MAX_REASONS = 3
 
@@ -50,6 +51,9 @@ class RunSummary(StoredRecord):
     starts: int = Field(description="number of starts: 1, plus 1 per resume; 0 if the run was refused")
     stages: tuple[StageSummary, ...]
     quality: dict[str, float]
+    ledger_heads: tuple[LedgerHead, ...] = Field(
+        (), description="of the run's accounts, its month and its campaign: `ledger verify --against`"
+    )
 
 
 def summarise_run(story: RunStory) -> RunSummary:
@@ -68,6 +72,7 @@ def summarise_run(story: RunStory) -> RunSummary:
         starts=len(story.start_accounts),
         stages=tuple(_stage(story, stage, attempt) for attempt, stage in rows),
         quality=story.evaluation.quality if story.evaluation else {},
+        ledger_heads=story.ledger_heads,
     )
 
 

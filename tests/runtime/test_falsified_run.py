@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from decimal import Decimal
@@ -157,3 +158,13 @@ def test_a_run_put_back_to_an_older_state_is_found_only_by_heads_kept_elsewhere(
     assert shoestring(*given).code == 0
     against = shoestring(*given, "--against", heads)
     assert against.code == 1 and "the chain's end was removed" in against.err
+
+
+def test_the_summary_of_the_exit_step_is_a_list_of_heads(finished: Finished) -> None:
+    kept = finished.out / "summary.json"
+    heads = {each["account"] for each in json.loads(kept.read_bytes())["ledger_heads"]}
+    run_id = finished.ran.json["run_id"]
+    (month,) = heads - {run_id}
+    assert re.fullmatch(r"\d{4}-\d{2}", month)
+    ran = shoestring("ledger", "verify", "--store", finished.store, "--against", kept)
+    assert ran.code == 0 and f"2 heads of {kept}" in ran.out

@@ -140,6 +140,7 @@ LEDGER_HEADS = (
     ("State", ""),
     ("Hash of the last entry", "hash"),
 )
+HEAD_HEADS = (("Account", "name"), ("Entries", "n"), ("Hash of the last entry", "hash"))
 RESERVATION_HEADS = (("Reservation", "name"), ("Amount", "n"), ("Since", ""))
 
 
@@ -161,8 +162,17 @@ def ledger_tables(story: RunStory) -> Html:
         for name, hold in held
     ]
     return text(
-        accounts, table("Open reservations, not settled yet.", RESERVATION_HEADS, rows) if rows else None
+        accounts,
+        table("Open reservations, not settled yet.", RESERVATION_HEADS, rows) if rows else None,
+        _parent_heads(story),
     )
+
+
+def _parent_heads(story: RunStory) -> Html | None:
+    """Return the heads of the month and the campaign, which a page that is kept elsewhere can prove."""
+    rows = [(each.account, number_text.count(each.entries), each.sha256) for each in story.parent_heads]
+    title = "Heads of the accounts around it, when this page was written."
+    return table(title, HEAD_HEADS, rows, class_="stack") if rows else None
 
 
 def _account_row(start_account: StartAccount) -> tuple[object, ...]:
