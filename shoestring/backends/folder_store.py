@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from shoestring.core.errors import NotInStore, StoreError, StoreFull
-from shoestring.core.store_layout import check_key
+from shoestring.core.store_layout import check_key, check_prefix
 from shoestring.core.types import STANDARD_CLASS
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -92,6 +92,7 @@ class FolderStore:
             os.fsync(file.fileno())
 
     def list(self, prefix: str) -> Iterator[str]:
+        check_prefix(prefix)
         folder = self.root / (prefix if prefix.endswith("/") else prefix.rpartition("/")[0])
         found = (path.relative_to(self.root).as_posix() for path in folder.rglob("*") if path.is_file())
         # A name that begins with a dot is a temporary file: of a write in progress, or of a process that died

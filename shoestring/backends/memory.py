@@ -13,7 +13,7 @@ from pathlib import Path, PosixPath
 from threading import Lock
 
 from shoestring.core.errors import NotInStore
-from shoestring.core.store_layout import check_key
+from shoestring.core.store_layout import check_key, check_prefix
 from shoestring.core.types import STANDARD_CLASS
 
 
@@ -73,6 +73,7 @@ class MemoryStore:
         return True
 
     def list(self, prefix: str) -> Iterator[str]:
+        check_prefix(prefix)
         with self._lock:
             if self._unsorted:
                 # The list is nearly in order, which makes Python's sort fast.

@@ -3,6 +3,7 @@
 store.json                            the schema version
 blobs/SHA256                          partitions, models, checkpoints: named by their content
 cache/KEY.json                        the result of a computation, and its inputs
+cache/baselines/KEY.json              a fitted baseline
 datasets/NAME/VERSION.json            manifests
 runs/RUN_ID/...                       the records of one run
 ledger/ACCOUNT/...                    the chains of the ledger, with approvals next to them
@@ -10,8 +11,8 @@ pending/ACCOUNT/NUMBER/               entries that concurrent writers propose fo
     afterwards
 jobs/JOB_ID.json                      the run that an engine knows under its own id
 commitments/NAME/MONTH/NUMBER.json    prepaid hours, claimed by attempts
-learned/...                           receipts, probes, fingerprints, stock-outs: input to the prices of later
-    runs
+learned/...                           receipts, probes, fingerprints, stock-outs, libraries of images: input
+    to the decisions of later runs
 
 An attempt is written STAGE-NUMBER, as `AttemptId` prints it.
 """
@@ -37,17 +38,61 @@ IMMUTABLE = (BLOBS, DATASETS)
 """Prefixes of objects that are named by their content and never change."""
 
 
+MAX_PART_BYTES, MAX_KEY_BYTES = 200, 900
+"""A file's name has at most 255 bytes, of which a temporary file takes 34; an S3 key has at most 1,024, with
+the store's own prefix.
+"""
+
+
+def is_key(key: str) -> bool:
+    """Return whether every store can hold an object under this key.
+
+    Stores turn keys into paths of files, and some S3 servers read a backslash as a slash.
+    """
+    if "\\" in key or not key.isprintable() or len(key.encode()) > MAX_KEY_BYTES:
+        return False
+    return all(
+        part not in ("", ".", "..") and len(part.encode()) <= MAX_PART_BYTES for part in key.split("/")
+    )
+
+
 def check_key(key: str) -> str:
     """Return `key` if every store can hold an object under it; all stores refuse the same keys.
 
-    Stores turn keys into paths of files, and some S3 servers read a backslash as a slash. Raises StoreError.
+    Raises StoreError.
     """
-    if "\\" in key or not key.isprintable() or any(part in ("", ".", "..") for part in key.split("/")):
+    if not is_key(key):
         raise StoreError(
-            f"{key!r} cannot name an object: parts between single slashes, without backslashes or control "
-            "characters"
+            f"{key[:MAX_PART_BYTES]!r} cannot name an object: parts between single slashes, each of at most "
+            f"{MAX_PART_BYTES} bytes and together {MAX_KEY_BYTES}, not '.' or '..', without backslashes or "
+            "control characters"
         )
     return key
+
+
+def check_prefix(prefix: str) -> str:
+    """Return `prefix` if it can begin a key: a key, of which the last part may be empty or incomplete.
+
+    Raises StoreError.
+    """
+    folders, _, last = prefix.rpartition("/")
+    if folders:
+        check_key(folders)
+    elif prefix.startswith("/"):
+        check_key(prefix)
+    if last not in (".", ".."):
+        check_key(last or "all")
+    return prefix
+
+
+def check_name(name: str) -> str:
+    """Return a name that people write and that becomes a part of keys. Raises ValueError."""
+    if not is_key(name):
+        raise ValueError(
+            f"{name[:MAX_PART_BYTES]!r} cannot be a name: it becomes a part of the store's keys, so no '..', "
+            "backslash, double slash or control character"
+        )
+    return name
 
 
 def blob(sha256: str) -> str:
@@ -56,6 +101,11 @@ def blob(sha256: str) -> str:
 
 def cache_entry(cache_key: str) -> str:
     return f"{CACHE}{cache_key}.json"
+
+
+def baseline(key: str) -> str:
+    """A fitted baseline, which all evaluations on one data set share."""
+    return f"{CACHE}baselines/{key}.json"
 
 
 def manifest(name: str, version: str) -> str:
@@ -139,6 +189,11 @@ def curve(run_id: str) -> str:
     return f"{RUNS}{run_id}/curve.json"
 
 
+def result_record(run_id: str, name: str) -> str:
+    """A record of the run that is part of a stage's result: its model, its curve or its evaluation."""
+    return f"{RUNS}{run_id}/{name}"
+
+
 def model(run_id: str) -> str:
     return f"{RUNS}{run_id}/model.json"
 
@@ -218,6 +273,11 @@ def conditional_write_probe(name: str) -> str:
 
 def fingerprint(sha256: str) -> str:
     return f"learned/fingerprints/{sha256}.json"
+
+
+def image_libraries(image_sha256: str, stage: str) -> str:
+    """The versions of the libraries that an image has for a stage, as its last pod found them."""
+    return f"learned/images/{image_sha256}/{stage}.json"
 
 
 def world_file(name: str) -> str:

@@ -10,10 +10,11 @@ from datetime import date
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import AwareDatetime, Field
+from pydantic import AfterValidator, AwareDatetime, Field
 
 from shoestring.core.money import Usd
 from shoestring.core.record import Record, StoredRecord
+from shoestring.core.store_layout import check_name
 
 
 class Market(StrEnum):
@@ -44,11 +45,18 @@ Access = Literal["none", "scan", "shuffled"]
 WorkloadKind = Literal["compute", "data", "memory"]
 
 
+STAGE_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$"
+StageName = Annotated[str, Field(pattern=STAGE_NAME)]
+"""A stage's name: part of the names of its records, and a label of its pods."""
+KeyName = Annotated[str, AfterValidator(check_name)]
+"""A name that may be any text, as long as keys of the store can contain it."""
+
+
 class Need(Record):
     """The cost model of a stage, as data: the route step reads it without importing the stage itself."""
 
-    stage: str
-    after: tuple[str, ...] | None = Field(
+    stage: StageName
+    after: tuple[StageName, ...] | None = Field(
         None,
         exclude_if=lambda names: names is None,
         description="upstream stages whose results it reads; an empty list: none; null: the stage before it",
@@ -69,6 +77,18 @@ class Need(Record):
         0.0,
         ge=0,
         description="microseconds that a reference core (1e9 useful operations/s) takes per input row",
+    )
+    once_setup_s: float = Field(
+        0.0,
+        ge=0,
+        exclude_if=lambda seconds: not seconds,
+        description="the part of setup_s for a result that later runs on the same data find in the store",
+    )
+    once_cpu_us_per_row: float = Field(
+        0.0,
+        ge=0,
+        exclude_if=lambda microseconds: not microseconds,
+        description="the part of cpu_us_per_row for such a result",
     )
     parallel_fraction: float = Field(
         0.0, ge=0, le=1, description="share of the per-row work that more cores speed up (Amdahl)"
@@ -151,8 +171,8 @@ class Pool(Record):
     file declares it.
     """
 
-    name: str = Field(min_length=1)
-    node_pool: str | None = Field(
+    name: KeyName = Field(min_length=1)
+    node_pool: KeyName | None = Field(
         None, description="the node pool that it is a share of; null: a whole machine"
     )
     cores: int = Field(ge=1)
@@ -290,3 +310,13 @@ class StageOutcome(Record):
     samples: int = 0
     metrics: dict[str, float] = Field({})
     stop_reason: str = Field("", description="why it stopped before all work was done; empty: all was done")
+    only_its_run: bool = Field(
+        False,
+        exclude_if=lambda only: not only,
+        description="money, time or a limit of the policy shaped it, so that other runs cannot use it",
+    )
+    records: dict[str, str] = Field(
+        {},
+        exclude_if=lambda records: not records,
+        description="what the run's report needs of it: name of a record of the run -> key of its content",
+    )

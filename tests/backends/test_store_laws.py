@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from store_locations import StoreLocation, at_once
 
 from shoestring.core.errors import NotInStore, StoreError
+from shoestring.core.store_layout import is_key
 
 LAWS = examples(20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 # No control characters, no backslash (some servers treat it as a slash), and no part that is a single dot.
@@ -72,6 +73,57 @@ def test_all_stores_refuse_the_same_malformed_keys(location: StoreLocation, key:
         store.put(key, b"")
     with pytest.raises(StoreError, match="cannot name an object"):
         store.fetch(key)
+
+
+ODD_PARTS = [
+    "",
+    ".",
+    "..",
+    "...",
+    " ",
+    "a",
+    ".a",
+    "a.",
+    "\\",
+    "a\\..\\b",
+    "\x00",
+    "\x7f",
+    "\n",
+    "\ud800",
+    "é",
+]
+ODD_PARTS += ["é", "e\u0301", "\u202e", "\xa0", "%2e%2e", "a" * 200, "a" * 201, "é" * 101, "C:", "~", "-"]
+NASTY = st.lists(st.sampled_from(ODD_PARTS) | st.text(max_size=5), min_size=1, max_size=6).map("/".join)
+
+
+@examples(100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(key=NASTY)
+def test_all_stores_accept_and_refuse_the_same_keys(
+    location: StoreLocation, tmp_path: Path, key: str
+) -> None:
+    store, top = location.open(), uuid.uuid4().hex
+    before = set(tmp_path.parent.iterdir())
+    for act in (
+        lambda: store.put(f"{top}/{key}", b"it"),
+        lambda: store.fetch(f"{top}/{key}"),
+        lambda: list(store.list(f"{top}/{key}/")),
+    ):
+        try:
+            act()
+            accepted = True
+        except StoreError as error:
+            assert "cannot name an object" in str(error)
+            accepted = False
+        assert accepted == is_key(f"{top}/{key}")
+    assert set(tmp_path.parent.iterdir()) == before
+    if accepted:
+        assert location.open().fetch(f"{top}/{key}").read_bytes() == b"it"
+
+
+@pytest.mark.parametrize("prefix", ["../", "/", "a//", "a/../", "..//x", "a\\b"])
+def test_all_stores_refuse_to_list_the_same_prefixes(location: StoreLocation, prefix: str) -> None:
+    with pytest.raises(StoreError, match="cannot name an object"):
+        list(location.open().list(prefix))
 
 
 def test_every_reader_sees_a_replaced_object(location: StoreLocation) -> None:

@@ -23,6 +23,7 @@ from shoestring.core.store_layout import (
     CONDITIONAL_WRITE_PROOF,
     IMMUTABLE,
     check_key,
+    check_prefix,
     conditional_write_probe,
 )
 from shoestring.core.types import STANDARD_CLASS
@@ -94,6 +95,7 @@ class S3Store:
             ) from error
 
     def list(self, prefix: str) -> Iterator[str]:
+        check_prefix(prefix)
         # Sorted here: a server that keeps folders lists "a/b" before "a-b". A key that ends in "/" is a
         # folder that a web console made.
         yield from sorted(
