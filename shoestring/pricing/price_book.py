@@ -99,12 +99,12 @@ def validated_book(listing: PriceListing, pools: Sequence[Pool], tariffs: Tariff
         invalid += [each for each in spot if each not in invalid]
     assumed = tariffs.assumed_routes(tariffs.route_end(pool.provider, pool.region) for pool in pools)
     rejected += [RejectedPrice(row=f"transfer {route}", reason=reason) for route, reason in assumed.items()]
-    committed, unused = _committed(listing.price_list.commitments, pools, quotes, today)
+    committed, unused = committed_hours(listing.price_list.commitments, pools, quotes, today)
     ordered = tuple(sorted(quotes, key=lambda quote: (quote.pool, quote.market)))
     return PriceBook(ordered, (*rejected, *invalid, *unused), tariffs, committed)
 
 
-def _committed(
+def committed_hours(
     commitments: Sequence[Commitment], pools: Sequence[Pool], quotes: Sequence[Quote], today: date
 ) -> tuple[tuple[CommittedHours, ...], list[RejectedPrice]]:
     """Return the prepaid hours of each pool and market, from at most one commitment, and why others are not

@@ -11,6 +11,8 @@ from shoestring.backends.local import FilePrices, WorldFile
 from shoestring.config.world import PriceBook
 from shoestring.core.money import from_microusd, microusd
 from shoestring.core.types import Market, Pool, Quote
+from shoestring.pricing.price_book import committed_hours
+from shoestring.routing.policy.start_time import price_factor
 from shoestring.simulation.event_loop import EventLoop
 from shoestring.simulation.scenario import MarketModel
 from shoestring.simulation.traces import RecordedMarket, load_trace
@@ -26,7 +28,7 @@ class SimulatedMarket:
 
     def __init__(self, model: MarketModel, file: WorldFile, starts_at: datetime, seed: int) -> None:
         self._model, self._starts_at, self._seed = model, starts_at, seed
-        self._first = FilePrices(file).book()
+        self._first, self._file = FilePrices(file).book(), file
         self._pools = {pool.name: pool for pool in file.pools}
         self._prices = {
             (quote.pool, quote.market): microusd(quote.usd_per_hour) for quote in self._first.quotes
@@ -56,9 +58,8 @@ class SimulatedMarket:
                 )
                 for quote in self._first.quotes
             )
-            self._books = {
-                step: PriceBook(quotes, self._first.rejected, self._first.tariffs, self._first.committed)
-            }
+            committed, _ = committed_hours(self._file.commitments, self._file.pools, quotes, day)
+            self._books = {step: PriceBook(quotes, self._first.rejected, self._first.tariffs, committed)}
         return self._books[step]
 
     def micro(self, pool: str, market: Market, step: int) -> int:
@@ -69,11 +70,17 @@ class SimulatedMarket:
             and (found := self._recorded.micro(pool, market, first, step * self._model.step_s)) is not None
         ):
             return found
-        if market is not Market.SPOT or not self._model.log_sd_per_day:
+        if market is not Market.SPOT or not self._varies:
             return first
-        walked = round(first * math.exp(self._walk(pool, step)))
+        moment = self._starts_at + timedelta(seconds=step * self._model.step_s)
+        walk = self._walk(pool, step) if self._model.log_sd_per_day else 0.0
+        walked = max(1, round(first * math.exp(walk) * price_factor(self._model.windows, moment)))
         on_demand = self._prices.get((pool, Market.ON_DEMAND))
         return walked if on_demand is None else min(walked, int(on_demand * MAX_SHARE_OF_ON_DEMAND))
+
+    @property
+    def _varies(self) -> bool:
+        return self._model.log_sd_per_day > 0 or bool(self._model.windows)
 
     def _walk(self, pool: str, step: int) -> float:
         rng, path = self._walks.setdefault(pool, (Random(f"{self._seed}/price/{pool}"), [0.0]))
@@ -86,7 +93,7 @@ class SimulatedMarket:
 
     def next_price_change_s(self, market: Market, at_s: float) -> float:
         """Return the time of the next possible price change; infinity if prices are constant."""
-        varies = self._recorded is not None or (market is Market.SPOT and self._model.log_sd_per_day > 0)
+        varies = self._recorded is not None or (market is Market.SPOT and self._varies)
         return (self.step(at_s) + 1) * self._model.step_s if varies else math.inf
 
     def bill_usd(self, pool: str, market: Market, from_s: float, to_s: float) -> Decimal:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
+from shoestring.config.policy import Priority
 from shoestring.core.types import STANDARD_CLASS
 from shoestring.data.recipe import Recipe
 from shoestring.data.run_records import Run, RunRecord
 from shoestring.routing.decision import Choice
 from shoestring.routing.question import Question
+from shoestring.runtime.records.commitments import with_used_hours
 from shoestring.runtime.records.overhead import overhead_s
 from shoestring.runtime.records.run_setup import new_start
+from shoestring.simulation.scenario import PipelineKind
 from shoestring.simulation.simulated_world import Simulation
 from shoestring.simulation.workload import PipelineRequest
 
@@ -27,7 +30,7 @@ def new_run(
     now, run_id = simulation.world().clock.now(), request.run_id
     record = RunRecord(
         run_id=run_id,
-        recipe=RECIPE,
+        recipe=recipe_of(request.kind),
         recipe_sha256="",
         seed=simulation.seed,
         world=simulation.scenario.name,
@@ -38,9 +41,22 @@ def new_run(
     return Run(record, (new_start(simulation.world(), run_id, number, budget_usd, deadline_s, None),))
 
 
-RECIPE = Recipe.model_validate(
-    {"name": "simulated", "source": {"rows": {"path": "rows.csv"}}, "target": {"column": "y"}}
-)
+RECIPES: dict[Priority, Recipe] = {
+    priority: Recipe.model_validate(
+        {
+            "name": "simulated",
+            "priority": priority,
+            "source": {"rows": {"path": "rows.csv"}},
+            "target": {"column": "y"},
+        }
+    )
+    for priority in ("low", "normal", "high")
+}
+
+
+def recipe_of(kind: PipelineKind) -> Recipe:
+    """Return the recipe of a kind of pipeline: its priority counts, nothing else of it."""
+    return RECIPES[kind.priority]
 
 
 def question(
@@ -77,6 +93,9 @@ def question(
         "stockouts": simulation.current_stockouts(now),
         "learned": simulation.learned(request.kind),
         "preferences": simulation.preferences,
+        "commitments": with_used_hours(world.store, book.committed),
+        "candidate_policy": simulation.scenario.policy.candidate,
+        "rollback_reason": rollback.reason if (rollback := simulation.rollback()) else "",
     } | asked
     return Question.model_construct(**fields)
 

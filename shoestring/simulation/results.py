@@ -12,7 +12,7 @@ from shoestring.config.budgets import Budgets
 from shoestring.core.money import Usd
 from shoestring.core.record import Record
 
-Ending = Literal["done", "stopped", "failed", "refused", "cap-reached", "abandoned"]
+Ending = Literal["done", "stopped", "guardrail", "failed", "refused", "cap-reached", "abandoned"]
 ZERO_USD = Decimal(0)
 
 
@@ -22,7 +22,8 @@ class PipelineOutcome:
 
     `fits`: with its actual durations known, some choice of pools meets its budget and deadline, at a
     minimum of `min_usd`. `billed_usd`: the provider's bill, by the pods' actual times and the changing
-    prices. `spent_usd`: the amount in the ledger. `waited`: the run waited for money reserved by other runs.
+    prices. `spent_usd`: the amount in the ledger. `waited`: the run waited before its start;
+    `delayed`: by the start policy, not only for money that other runs had reserved.
     `held_s`: seconds from reserving its budget until the release of the unspent rest.
     """
 
@@ -36,10 +37,14 @@ class PipelineOutcome:
     reason: str = ""
     admitted: bool = False
     waited: bool = False
+    delayed: bool = False
+    migrations: int = 0
+    by_candidate: bool = False
     admitted_s: float = 0.0
     held_s: float = 0.0
     spent_usd: Decimal = ZERO_USD
     billed_usd: Decimal = ZERO_USD
+    committed_usd: Decimal = ZERO_USD
     attempts: int = 0
     preempted: int = 0
 
@@ -70,8 +75,15 @@ class SimulationReport(Record):
     `unspent_share`: share of the run budgets that was never spent. `released_share`: share of the stage
     reservations that was released.
 
-    `waited`: runs that waited for money reserved by others, and were then admitted; `longest_wait_h` is the
-    longest wait in hours.
+    `waited`: runs that waited, and were then admitted; `longest_wait_h` is the longest wait in hours.
+    `delayed`: those of them that the start policy delayed, for a lower price, the end of a peak or a queue.
+
+    `migrations`: attempts that stopped at a checkpoint for another pool. `trained_share`: samples that the
+    finished elastic stages trained, of those after which their metrics stop improving.
+
+    `candidate_runs`: runs that followed the policy on trial. `rollback`: why no later run follows it.
+
+    `committed_usd`: dollars that commitments paid instead of the runs.
 
     `mean_release_h`: hours until the unspent budget of a run was released, averaged over the dollars
     released.
@@ -104,6 +116,12 @@ class SimulationReport(Record):
     unspent_share: float | None
     released_share: float | None
     waited: int
+    delayed: int
+    migrations: int
+    trained_share: float | None
+    candidate_runs: int
+    rollback: str
+    committed_usd: Usd
     longest_wait_h: float
     mean_release_h: float | None
     p95_coverage: float | None
@@ -131,6 +149,8 @@ class Counters:
     """Counters of events during the simulation."""
 
     within_p95: int = 0
+    useful_samples: int = 0
+    trained_samples: int = 0
     finished: int = 0
     crashes: int = 0
     reaped: int = 0

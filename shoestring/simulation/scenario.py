@@ -11,7 +11,7 @@ from pydantic import AwareDatetime, Field, field_validator, model_validator
 
 from shoestring.backends.local import WorldFile, read_world_file
 from shoestring.config.budgets import Budgets
-from shoestring.config.policy import Policy
+from shoestring.config.policy import Policy, PriceWindow, Priority
 from shoestring.config.yaml_files import parse, read_text
 from shoestring.core.errors import WorldError
 from shoestring.core.record import Record, StoredRecord
@@ -20,6 +20,22 @@ from shoestring.pricing.templates import cloud_world
 from shoestring.routing.dag import build_dag
 
 DEFAULT = "default.yaml"
+
+
+class TrainingModel(Record):
+    """How an elastic stage trains, as far as its guardrails and its adaptation to the spend depend on it."""
+
+    batch_rows: int = Field(1024, ge=1, description="rows of a batch")
+    validation_share: float = Field(
+        0.1, ge=0, lt=1, description="share of a training's time that validations take, on all of their rows"
+    )
+    batch_gain: float = Field(
+        0.1, ge=0, lt=1, description="share of the time of a row that a batch of twice the size saves"
+    )
+    skill: float = Field(
+        0.5, gt=0, lt=1, description="median skill at the end; it is approached exponentially"
+    )
+    skill_log_sd: float = Field(0.2, ge=0, description="standard deviation of log(skill)")
 
 
 class PipelineKind(Record):
@@ -32,6 +48,7 @@ class PipelineKind(Record):
     campaign: str = Field(
         "", description="campaign of these pipelines, one of the scenario's budgets; empty: none"
     )
+    priority: Priority = Field("normal", description="the priority of these pipelines, as in a recipe")
     weight: float = Field(1.0, gt=0, description="relative frequency of this kind")
     needs: tuple[Need, ...] = Field(min_length=1)
     median_rows: float = Field(ge=1, description="median number of source rows")
@@ -41,6 +58,7 @@ class PipelineKind(Record):
         4.0, gt=0, description="median budget, divided by the router's estimate for the whole pipeline"
     )
     budget_log_sd: float = Field(0.0, ge=0, description="standard deviation of log(budget)")
+    training: TrainingModel = TrainingModel()
     deadline_factor: float | None = Field(
         None, gt=0, description="deadline, divided by the router's estimated duration; null: no deadline"
     )
@@ -85,6 +103,9 @@ class MarketModel(Record):
     )
     preemption_factor: float = Field(
         1.0, ge=0, description="actual preemption rate, divided by the rate that the pool declares"
+    )
+    windows: tuple[PriceWindow, ...] = Field(
+        (), description="hours of the week in which the actual spot prices differ by a factor"
     )
     notice_share: float = Field(
         0.8, ge=0, le=1, description="share of preemptions with a notice of some seconds"
@@ -214,6 +235,6 @@ def scenario_world_file(scenario: Scenario) -> WorldFile:
         )
     selected = scenario.pools or tuple(names)
     pools = tuple(pool for pool in file.pools if pool.name in selected)
-    return file.model_copy(
-        update={"pools": pools, "prices": tuple(row for row in file.prices if row.get("pool") in selected)}
-    )
+    prices = tuple(row for row in file.prices if row.get("pool") in selected)
+    commitments = tuple(each for each in file.commitments if not each.pool or each.pool in selected)
+    return file.model_copy(update={"pools": pools, "prices": prices, "commitments": commitments})

@@ -42,7 +42,7 @@ def simulate(
         on_progress: called with the number of pipelines that have started.
 
     Raises:
-        WorldError: the scenario's world, trace or recording is invalid.
+        WorldError: the scenario's world, trace or recording is invalid, or its policy caps memory.
         Refused: no pool can run one of its stages, whatever the budget.
     """
     return run_simulation(Simulation(scenario, seed), pipelines, check, on_progress)
@@ -89,6 +89,7 @@ def build_report(simulation: Simulation, pipelines: int, ledger_check: str) -> S
         **spending_figures(runs),
         **billing_figures(outcomes),
         **waiting_figures(simulation.pipeline_runs),
+        **policy_figures(simulation, outcomes),
         p95_coverage=share(counters.within_p95, counters.finished),
         p95_stages=counters.finished,
         attempts=sum(outcome.attempts for outcome in outcomes),
@@ -132,7 +133,7 @@ def billing_figures(outcomes: Sequence[PipelineOutcome]) -> dict[str, Any]:
 
 
 def waiting_figures(pipeline_runs: Sequence[PipelineRun]) -> dict[str, float | None]:
-    """Return how long runs waited for money, and how long their unspent money stayed reserved."""
+    """Return how long runs waited before their start, and how long their unspent money stayed reserved."""
     waits_s = [
         pipeline.outcome.admitted_s - pipeline.request.arrival_s
         for pipeline in pipeline_runs
@@ -148,6 +149,19 @@ def waiting_figures(pipeline_runs: Sequence[PipelineRun]) -> dict[str, float | N
         "waited": len(waits_s),
         "longest_wait_h": round(max(waits_s, default=0.0) / 3600, 3),
         "mean_release_h": share(dollar_hours, sum(unspent_usd for unspent_usd, _ in unspent)),
+    }
+
+
+def policy_figures(simulation: Simulation, outcomes: Sequence[PipelineOutcome]) -> dict[str, Any]:
+    """Return the figures about start times, migrations, training, the policy on trial and commitments."""
+    counters, rollback = simulation.counters, simulation.rollback()
+    return {
+        "delayed": sum(outcome.delayed and outcome.admitted for outcome in outcomes),
+        "migrations": sum(outcome.migrations for outcome in outcomes),
+        "trained_share": share(counters.trained_samples, counters.useful_samples),
+        "candidate_runs": sum(outcome.by_candidate for outcome in outcomes),
+        "rollback": rollback.reason if rollback else "",
+        "committed_usd": sum((outcome.committed_usd for outcome in outcomes), ZERO_USD),
     }
 
 

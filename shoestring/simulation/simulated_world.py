@@ -1,8 +1,9 @@
-"""The simulated world: its interfaces, the speeds learned from its receipts, the questions to the router."""
+"""The simulated world: its interfaces, and what is learned from the receipts of its pods."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
@@ -11,17 +12,20 @@ from random import Random
 
 from shoestring.backends.local import WorldFile
 from shoestring.backends.memory import MemoryStore
+from shoestring.config.policy import Policy
 from shoestring.config.world import IMAGES, World
+from shoestring.core.errors import WorldError
 from shoestring.core.interfaces import PodLifetime, ProcessUsage
 from shoestring.core.pod_ref import PodRef
-from shoestring.core.receipt import PricePoint, Receipt
-from shoestring.core.types import Placement, Pool, StockOut
+from shoestring.core.receipt import PricePoint, Receipt, ResourceUsage
+from shoestring.core.types import NodeCapacity, Placement, Pool, StockOut
 from shoestring.data.run_records import Run
 from shoestring.pricing.calibration import LearnedSpeed
 from shoestring.pricing.learning import learn
 from shoestring.routing.candidates import Candidates
 from shoestring.routing.decision import Choice, Decision
 from shoestring.routing.offers.enumerate import enumerate_offers
+from shoestring.routing.policy.policy_trial import Rollback, find_rollback
 from shoestring.routing.question import Question
 from shoestring.runtime.admission.start_gate import Headroom
 from shoestring.simulation.event_loop import EventLoop, FaultyStore, SimulatedClock
@@ -38,6 +42,9 @@ MAX_RECEIPTS, RELEARN_AFTER_RECEIPTS = 200, 10
 learned again.
 """
 
+UNLIMITED = NodeCapacity(nodes=0, max_nodes=1, free_shares=1, free_cores=0.0, free_memory_gb=0.0)
+"""The capacity of a simulated pool, apart from the pods that wait for it: there is always room."""
+
 ENGINE = PodRef.parse("simulated.0.0")
 """The engine of all simulated pipelines, as the ledger names it."""
 
@@ -50,6 +57,16 @@ class SimulatedCluster:
     def __init__(self, pools: tuple[Pool, ...], loop: EventLoop) -> None:
         self._pools, self._loop = pools, loop
         self.pods: dict[PodRef, tuple[float, float | None]] = {}
+        self.pending: Counter[str] = Counter()
+
+    def queued_pools(self) -> tuple[Pool, ...]:
+        """Return the pools with the number of pods that wait for each."""
+        return tuple(
+            pool.model_copy(update={"capacity": UNLIMITED.model_copy(update={"pending_pods": pending})})
+            if (pending := self.pending[pool.name])
+            else pool
+            for pool in self._pools
+        )
 
     def pools(self) -> tuple[Pool, ...]:
         return self._pools
@@ -75,12 +92,15 @@ class NoTelemetry:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedPod:
-    """A stage's pod: the choice, the prices it paid, and its fees that do not depend on time."""
+    """A stage's pod: the choice, the prices it paid, its fees that do not depend on time, and the part of its
+    cost that a commitment paid for.
+    """
 
     choice: Choice
     ref: PodRef
     prices: tuple[PricePoint, ...] = ()
     fees_usd: Decimal = ZERO_USD
+    committed_usd: Decimal = ZERO_USD
 
 
 @dataclass(slots=True)
@@ -88,8 +108,9 @@ class PipelineRun:
     """The state of one pipeline, as its engine and the store know it.
 
     `decisions_by_key`: decisions by the key that the ledger holds for their reservations. `pods`: by
-    account and reservation. `engine_done`: the engine has finished or abandoned the pipeline. `clean`: none
-    of its processes died.
+    account and reservation. `samples`, `migrations` and `usages`: those of the current stage's earlier
+    attempts. `engine_done`: the engine has finished or abandoned the pipeline. `clean`: none of its processes
+    died.
     """
 
     request: PipelineRequest
@@ -100,6 +121,8 @@ class PipelineRun:
     decisions_by_key: dict[str, Decision] = field(default_factory=dict)
     pods: dict[tuple[str, str], SimulatedPod] = field(default_factory=dict)
     samples: int = 0
+    migrations: int = 0
+    usages: list[ResourceUsage] = field(default_factory=list)
     headroom: Headroom | None = None
     overhead_usd: Decimal = ZERO_USD
     engine_done: bool = False
@@ -116,11 +139,24 @@ class PipelineRun:
         return self.run.start.account
 
 
+def check_is_simulated(policy: Policy) -> None:
+    """Raise WorldError if the policy caps memory: no stage allocates any in a simulation."""
+    if cap := policy.guardrails.memory_gb:
+        raise WorldError(
+            f"the policy's guardrails.memory_gb ({cap.max:g} GB) cannot be simulated: no stage allocates "
+            "memory here; simulate the policy without it"
+        )
+
+
 class Simulation:
     """The state that all processes of one simulation share."""
 
     def __init__(self, scenario: Scenario, seed: int, faults: Random | None = None) -> None:
-        """Open the world of a scenario. `faults` draws the faults of writes; None: one made from the seed."""
+        """Open the world of a scenario. `faults` draws the faults of writes; None: one made from the seed.
+
+        Raises WorldError.
+        """
+        check_is_simulated(scenario.policy)
         file: WorldFile = scenario_world_file(scenario)
         self.scenario, self.seed = scenario, seed
         self.rng = Random(f"{seed}/chance")
@@ -141,9 +177,14 @@ class Simulation:
         self.bias = cache(lambda stage, pool: stage_bias(scenario.durations, seed, stage, pool))
         self.preferences = scenario.policy.preferences
         self._receipts: list[Receipt] = []
+        self._trial_receipts: list[Receipt] = []
+        self._rollback: tuple[int, Rollback | None] = 0, None
         self._offers: dict[int, tuple[object, object, object, Candidates]] = {}
         self._learned: dict[str, tuple[int, tuple[LearnedSpeed, ...]]] = {}
-        self._world = World(
+        self._world = self._open_world(scenario, fault_rng)
+
+    def _open_world(self, scenario: Scenario, fault_rng: Random) -> World:
+        return World(
             name=scenario.name,
             digest="",
             policy=scenario.policy,
@@ -185,8 +226,23 @@ class Simulation:
         return choice.prior_s_of(samples) * self.bias(stage, choice.pool) * request.duration_factors[stage]
 
     def add_receipt(self, receipt: Receipt) -> None:
-        """Keep a receipt to learn speeds from."""
-        self._receipts.append(receipt)
+        """Keep a receipt to learn speeds from, and to judge the policy on trial by."""
+        if receipt.is_learnable:
+            self._receipts.append(receipt)
+        if self.scenario.policy.candidate:
+            self._trial_receipts.append(receipt)
+
+    def newest_receipts(self) -> list[Receipt]:
+        """Return the receipts that speeds are learned from."""
+        return self._receipts[-MAX_RECEIPTS:]
+
+    def rollback(self) -> Rollback | None:
+        """Return why no run uses the policy on trial any more; None: it was not rolled back."""
+        candidate, (judged, found) = self.scenario.policy.candidate, self._rollback
+        if candidate and candidate.share and found is None and judged < len(self._trial_receipts):
+            found = find_rollback(candidate, self._trial_receipts[-MAX_RECEIPTS:])
+            self._rollback = len(self._trial_receipts), found
+        return found
 
     def learned(self, kind: PipelineKind) -> tuple[LearnedSpeed, ...]:
         """Return the speeds learned for a kind of pipeline.
@@ -195,7 +251,7 @@ class Simulation:
         """
         known, learned = self._learned.get(kind.name, (0, ()))
         if len(self._receipts) >= known + RELEARN_AFTER_RECEIPTS:
-            learned = learn(self._receipts[-MAX_RECEIPTS:], kind.needs, self.cluster.pools())
+            learned = learn(self.newest_receipts(), kind.needs, self.cluster.pools())
             self._learned[kind.name] = len(self._receipts), learned
         return learned
 
@@ -205,7 +261,10 @@ class Simulation:
         Offers depend neither on money nor on the time, so an unchanged world gives the same offers again.
         """
         book, learned = self.market.book(self.loop.now_s), self._learned.get(request.kind.name)
-        key = (asked.stage, asked.reads_format, asked.reads_storage_class, asked.stockouts)
+        key = (
+            (asked.stage, asked.reads_format, asked.reads_storage_class, asked.stockouts),
+            (asked.arm, asked.commitments, asked.exploration_sd),
+        )
         before = self._offers.get(request.number)
         if before is None or before[0] is not book or before[1] is not learned or before[2] != key:
             before = self._offers[request.number] = book, learned, key, enumerate_offers(asked)

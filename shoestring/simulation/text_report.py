@@ -28,6 +28,7 @@ ROWS: tuple[tuple[str, Cell], ...] = (
     ),
     ("done", lambda report: count_of(report.outcomes.get("done", 0), report.admitted)),
     ("stopped: budget exhausted", lambda report: f"{report.outcomes.get('stopped', 0):,}"),
+    ("stopped by a guardrail", lambda report: f"{report.outcomes.get('guardrail', 0):,}"),
     (
         "failed, abandoned",
         lambda report: f"{report.outcomes.get('failed', 0):,}, {report.outcomes.get('abandoned', 0):,}",
@@ -37,9 +38,17 @@ ROWS: tuple[tuple[str, Cell], ...] = (
         lambda report: f"{report.outcomes.get('refused', 0):,}, {report.outcomes.get('cap-reached', 0):,}",
     ),
     (
-        "waited for money reserved by other runs",
+        "waited before their start",
         lambda report: f"{report.waited:,} of the admitted, longest {report.longest_wait_h:g} h",
     ),
+    ("  delayed by the start policy", lambda report: f"{report.delayed:,}"),
+    (
+        "followed the policy on trial",
+        lambda report: f"{report.candidate_runs:,}" + (", then rolled back" if report.rollback else ""),
+    ),
+    ("migrations", lambda report: f"{report.migrations:,}"),
+    ("useful samples that were trained", lambda report: percent_or_dash(report.trained_share)),
+    ("paid by commitments", lambda report: f"${report.committed_usd}"),
     ("accounts above their cap", lambda report: f"{report.accounts_over_cap:,}"),
     ("largest share of its budget that a run spent", lambda report: percent_or_dash(report.max_share_of_cap)),
     ("spent of all run budgets", lambda report: f"${report.spent_usd} of ${report.cap_usd}"),

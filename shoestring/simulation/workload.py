@@ -13,6 +13,8 @@ from random import Random
 from shoestring.core.errors import WorldError
 from shoestring.simulation.scenario import DurationModel, PipelineKind, Scenario
 
+MAX_SKILL = 0.99
+
 
 @dataclass(frozen=True, slots=True)
 class PipelineRequest:
@@ -20,7 +22,7 @@ class PipelineRequest:
 
     `duration_factors`, by stage: actual seconds divided by (prior seconds x bias). `budget_factor`: budget
     divided by the router's estimate. `plateau_share`: share of an elastic stage's samples after which its
-    metric stops improving.
+    metric stops improving. `skill`: the skill of an elastic stage at that end.
     """
 
     number: int
@@ -30,6 +32,7 @@ class PipelineRequest:
     duration_factors: dict[str, float]
     plateau_share: float
     budget_factor: float
+    skill: float
 
     @property
     def run_id(self) -> str:
@@ -59,6 +62,7 @@ def pipeline_requests(scenario: Scenario, pipelines: int, seed: int) -> Iterator
             },
             plateau_share=rng.uniform(0.4, 1.6),
             budget_factor=kind.budget_factor * math.exp(rng.gauss(0, kind.budget_log_sd)),
+            skill=min(MAX_SKILL, kind.training.skill * math.exp(rng.gauss(0, kind.training.skill_log_sd))),
         )
 
 

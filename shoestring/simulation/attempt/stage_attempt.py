@@ -4,39 +4,36 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
 
-from shoestring.core import store_layout
 from shoestring.core.errors import StageFailed, StoreError
 from shoestring.core.pod_ref import PodRef
-from shoestring.core.receipt import Cause
-from shoestring.core.record import record_bytes
 from shoestring.core.types import StockOut
 from shoestring.routing.decision import Choice, Decision
-from shoestring.routing.question import sample_range
-from shoestring.runtime.records.receipts import AttemptResult, make_receipt
 from shoestring.runtime.supervisor.attempt import Attempt, pod_started_s
 from shoestring.runtime.supervisor.attempt_lock import lock_attempt
 from shoestring.runtime.supervisor.background_io import ANSWER_TIMEOUT_S
 from shoestring.runtime.supervisor.extension import EXTEND_AHEAD_S, EXTEND_AHEAD_SHARE, extend_or_stop
-from shoestring.runtime.supervisor.run_stage import settle_attempt
-from shoestring.runtime.supervisor.supervisor import CHECK_EVERY_S, GRACE_S, POLL_EVERY_S, make_heartbeat
+from shoestring.runtime.supervisor.guardrails import attempt_usage
+from shoestring.runtime.supervisor.supervisor import CHECK_EVERY_S, POLL_EVERY_S
+from shoestring.simulation.attempt.attempt_end import (
+    AttemptEnd,
+    end_attempt,
+    lose_pod,
+    stop_attempt,
+    useful_samples,
+    write_last_heartbeat,
+)
+from shoestring.simulation.attempt.supervisor_checks import SupervisorChecks
+from shoestring.simulation.attempt.work_progress import WorkProgress
 from shoestring.simulation.event_loop import Process, ProcessDied
+from shoestring.simulation.results import ZERO_USD
 from shoestring.simulation.simulated_world import PipelineRun, SimulatedPod, Simulation
 from shoestring.spending.guard import SLOWEST_FACTOR
 
 STEP_S = 0.2
 """Seconds that a training step of an elastic stage takes."""
-
-
-@dataclass(frozen=True, slots=True)
-class AttemptEnd:
-    """The end of an attempt. `cause` is the reason if it is not done; otherwise empty."""
-
-    done: bool
-    cause: Cause = ""
 
 
 class ImmediateAnswers:
@@ -74,10 +71,10 @@ def simulate_attempt(
         return (yield from run_pod(simulation, pipeline, decision, choice, pod))
     finally:
         simulation.cluster.pods[pod] = scheduled_s, loop.now_s
-        pipeline.outcome.billed_usd += simulation.market.bill_usd(
-            choice.pool, choice.market, scheduled_s, loop.now_s
-        )
-        pipeline.outcome.billed_usd += pipeline.pods[pipeline.account, reservation_name].fees_usd
+        ended = pipeline.pods[pipeline.account, reservation_name]
+        bill_usd = simulation.market.bill_usd(choice.pool, choice.market, scheduled_s, loop.now_s)
+        pipeline.outcome.billed_usd += max(ZERO_USD, bill_usd - ended.committed_usd) + ended.fees_usd
+        pipeline.outcome.committed_usd += ended.committed_usd
         pipeline.outcome.attempts += 1
 
 
@@ -88,7 +85,9 @@ def wait_for_capacity(
     reservation.
     """
     policy, reservation_name = simulation.scenario.policy, str(decision.question.attempt_id)
+    simulation.cluster.pending[choice.pool] += 1
     yield simulation.loop.now_s + policy.queue_delay_s
+    simulation.cluster.pending[choice.pool] -= 1
     now = simulation.world().clock.now()
     until, reason = now + timedelta(seconds=policy.stockout_ttl_s), "no machine was available"
     simulation.stockouts.append(
@@ -134,8 +133,9 @@ def run_pod(
         write_last_heartbeat(simulation, attempt)
         raise
     finally:
+        pipeline.usages.append(attempt_usage(attempt))
         pipeline.pods[pipeline.account, str(attempt.id)] = SimulatedPod(
-            choice, pod, attempt.prices(), choice.incurred_usd(done=done)
+            choice, pod, attempt.prices(), choice.incurred_usd(done=done), attempt.committed_usd
         )
 
 
@@ -146,62 +146,44 @@ def run_work(
     supervisor would act.
     """
     loop, started_s, answers = simulation.loop, simulation.loop.now_s, ImmediateAnswers()
-    samples = samples_left(pipeline, attempt)
-    full_s = simulation.actual_s(pipeline.request, attempt.stage, attempt.choice, samples)
-    fails_s = simulation.code_fails_s(started_s, started_s + full_s)
+    work = begin_work(simulation, pipeline, attempt)
+    checks = SupervisorChecks(simulation, pipeline, attempt, work)
+    fails_s = simulation.code_fails_s(started_s, started_s + work.full_s)
     while True:
-        ends_s, next_price_change_s = (
-            max(started_s, min(started_s + full_s, guard_stop_s(attempt))),
-            simulation.market.next_price_change_s(attempt.choice.market, loop.now_s),
-        )
-        yield max(
-            loop.now_s,
-            min(ends_s, pod_lost_s, fails_s, next_check_s(attempt), next_price_change_s + CHECK_EVERY_S),
-        )
-        done = samples if full_s <= 0 else min(samples, int(samples * (loop.now_s - started_s) / full_s))
+        ends_s = max(started_s, min(work.ends_s(), guard_stop_s(attempt)))
+        price_s = simulation.market.next_price_change_s(attempt.choice.market, loop.now_s)
+        checks_s = min(next_check_s(attempt), price_s + CHECK_EVERY_S, checks.next_s(loop.now_s))
+        yield max(loop.now_s, min(ends_s, pod_lost_s, fails_s, checks_s))
         if loop.now_s >= min(pod_lost_s, ends_s, fails_s):
             break
-        if loop.now_s >= next_price_change_s:
+        if loop.now_s >= price_s:
             attempt.update_price()
+            checks.price_changed(loop.now_s)
+        checks.run(loop.now_s)
         extend_or_stop(attempt, loop.ledger, answers)
         if attempt.stop_reason:
-            return (yield from stop_attempt(simulation, pipeline, attempt, done))
+            return (yield from stop_attempt(simulation, pipeline, attempt, work))
+    attempt.cpu_s = work.cpu_s(loop.now_s)
     if loop.now_s >= pod_lost_s:
-        return (yield from lose_pod(simulation, pipeline, attempt, done, notice=notice))
-    succeeded = loop.now_s >= ends_s
-    spent_usd, _ = settle_attempt(
-        attempt, loop.ledger, "" if succeeded else "its own code failed", done=succeeded
-    )
-    if not succeeded:
-        return AttemptEnd(False, "code")
-    finish_stage(simulation, pipeline, attempt, samples if full_s <= ends_s - started_s else done, spent_usd)
-    return AttemptEnd(True)
+        return (yield from lose_pod(simulation, pipeline, attempt, work, notice=notice))
+    return end_attempt(simulation, pipeline, attempt, work, succeeded=loop.now_s >= ends_s)
 
 
-def lose_pod(
-    simulation: Simulation, pipeline: PipelineRun, attempt: Attempt, done: int, *, notice: bool
-) -> Process[AttemptEnd]:
-    """Take the pod away: with a notice it stops in order; without one it leaves its last heartbeat and
-    checkpoint.
-    """
-    pipeline.outcome.preempted += 1
-    if notice:
-        attempt.stop("stopped by SIGTERM")
-        return (yield from stop_attempt(simulation, pipeline, attempt, done))
-    write_last_heartbeat(simulation, attempt)
-    pipeline.samples += done if attempt.decision.question.needs[0].checkpoint_s else 0
-    return AttemptEnd(False, "lost")
+def begin_work(simulation: Simulation, pipeline: PipelineRun, attempt: Attempt) -> WorkProgress:
+    """Return the work of an attempt that begins now."""
+    samples, question = samples_left(pipeline, attempt), attempt.decision.question
+    full_s = simulation.actual_s(pipeline.request, attempt.stage, attempt.choice, samples)
+    pool = question.pool(attempt.choice.pool)
+    return WorkProgress(simulation.loop.now_s, full_s, samples, question.needs[0], pool)
 
 
 def samples_left(pipeline: PipelineRun, attempt: Attempt) -> int:
     """Return the samples to do: all of them for fixed work; for an elastic stage up to its plateau, less
     those done.
     """
-    need = attempt.decision.question.needs[0]
-    if not need.elastic:
+    if not attempt.elastic:
         return attempt.choice.samples
-    _, all_samples = sample_range(need, pipeline.request.rows)
-    return max(0, int(all_samples * min(1.0, pipeline.request.plateau_share)) - pipeline.samples)
+    return max(0, useful_samples(pipeline, attempt) - pipeline.samples)
 
 
 def guard_stop_s(attempt: Attempt) -> float:
@@ -233,57 +215,3 @@ def next_check_s(attempt: Attempt) -> float:
         + POLL_EVERY_S
         + (max(0.0, float(free_usd - attempt.spent_usd()) / price) if price else math.inf)
     )
-
-
-def stop_attempt(
-    simulation: Simulation, pipeline: PipelineRun, attempt: Attempt, done: int
-) -> Process[AttemptEnd]:
-    """Stop the attempt: SIGTERM, then SIGKILL when the grace period or the money ends; then settle it."""
-    left_usd = attempt.reserved_usd - attempt.spent_usd()
-    affordable_s = float(left_usd) * 3600 / max(1e-9, float(attempt.usd_per_hour))
-    yield simulation.loop.now_s + max(0.0, min(simulation.rng.uniform(0.0, GRACE_S), affordable_s))
-    settle_attempt(attempt, simulation.loop.ledger, attempt.stop_reason, done=False)
-    pipeline.samples += done if attempt.decision.question.needs[0].checkpoint_s else 0
-    return AttemptEnd(False, attempt.stop_cause)
-
-
-def write_last_heartbeat(simulation: Simulation, attempt: Attempt) -> None:
-    """Write the last heartbeat before the pod disappeared, at a random time within the heartbeat interval."""
-    interval_s = simulation.scenario.policy.heartbeat_s
-    heartbeat = make_heartbeat(attempt, "running")
-    silent_s = min(
-        simulation.rng.uniform(0, interval_s), (heartbeat.at - heartbeat.started_at).total_seconds()
-    )
-    heartbeat = heartbeat.model_copy(update={"at": heartbeat.at - timedelta(seconds=silent_s)})
-    simulation.store.put(store_layout.heartbeat(attempt.run.run_id, str(attempt.id)), record_bytes(heartbeat))
-
-
-def finish_stage(
-    simulation: Simulation, pipeline: PipelineRun, attempt: Attempt, samples: int, spent_usd: Decimal
-) -> None:
-    """Record the receipt of a completed stage, and its output as the input of the next stage."""
-    choice, need, world = attempt.choice, attempt.decision.question.needs[0], attempt.world
-    now = world.clock.now()
-    pipeline.samples = 0
-    if need.writes_bytes_per_row:
-        pipeline.upstream = choice
-    simulation.add_receipt(
-        make_receipt(
-            attempt.decision,
-            AttemptResult(
-                decision_key="",
-                pod=world.pod,
-                status="done",
-                spent_usd=spent_usd,
-                fees_usd=choice.fees_usd,
-                prices=attempt.prices(),
-                ledger_head="",
-                samples=samples,
-                started_at=now - timedelta(seconds=world.clock.monotonic_s() - attempt.started_s),
-                finished_at=now,
-            ),
-        )
-    )
-    if not need.elastic:
-        simulation.counters.finished += 1
-        simulation.counters.within_p95 += spent_usd <= choice.p95_usd

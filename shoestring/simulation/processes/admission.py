@@ -6,13 +6,14 @@ from dataclasses import replace
 from decimal import Decimal
 
 from shoestring.core.errors import NotYet, Refused
+from shoestring.routing.policy.migration import exploration_sd
 from shoestring.runtime.admission.admit import decide_with_headroom, reserve_overhead
 from shoestring.runtime.admission.approvals import check_run_limits
-from shoestring.runtime.admission.start_gate import Headroom, max_wait_s
+from shoestring.runtime.admission.start_gate import Headroom, check_start_time, max_wait_s
 from shoestring.runtime.records.overhead import overhead_usd
 from shoestring.simulation.event_loop import Process
 from shoestring.simulation.processes.overhead import overhead_pod, state_of
-from shoestring.simulation.questions import new_run, question
+from shoestring.simulation.questions import new_run, question, recipe_of
 from shoestring.simulation.results import ZERO_USD
 from shoestring.simulation.simulated_world import PipelineRun, Simulation
 from shoestring.spending.ledger.parent_accounts import campaign_account
@@ -34,6 +35,7 @@ def admit_pipeline(simulation: Simulation, pipeline: PipelineRun) -> Process[Non
             open_account(simulation, pipeline)
         except NotYet as error:
             pipeline.outcome.waited = True
+            pipeline.outcome.delayed |= error.urgently
             if pipeline.headroom:
                 left_s = (
                     pipeline.headroom.max_wait_s
@@ -98,9 +100,13 @@ def required_headroom(
         held_usd=overhead_usd(world, len(request.kind.needs)),
         stage_budgets=world.budgets.stages,
         deadline_left_s=deadline_s,
+        exploration_sd=exploration_sd(world.policy, request.kind.needs[0], 0),
+        pools=simulation.cluster.queued_pools(),
     )
     decision = decide_with_headroom(asked, simulation.offers(request, asked))
     if decision.choice is None:
         raise Refused(f"the smallest budget that is enough is ${decision.smallest_budget_usd}")
+    if not pipeline.starts:
+        check_start_time(world, decision, decision.choice, recipe_of(request.kind), waited_s)
     wait_s = max_wait_s(world, decision, decision.choice, waited_s)
     return Headroom(budget_usd - spent_usd, request.kind.campaign, wait_s)

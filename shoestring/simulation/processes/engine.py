@@ -9,26 +9,31 @@ import numpy as np
 
 from shoestring.core.errors import BudgetExceeded, LedgerConflict, Refused, ShoestringError, StoreError
 from shoestring.core.money import MAX_USD, MICRO, from_microusd
+from shoestring.core.receipt import Cause
 from shoestring.routing.candidates import MS_PER_HOUR, NONE, Candidates
 from shoestring.routing.decide import choose
 from shoestring.routing.decision import Decision
 from shoestring.routing.offers.offer_costs import OfferBlock
 from shoestring.runtime.records.overhead import overhead_usd_per_hour
 from shoestring.runtime.route_step.retry import FINAL_CAUSES
-from shoestring.simulation.attempt.stage_attempt import AttemptEnd, simulate_attempt
+from shoestring.simulation.attempt.attempt_end import AttemptEnd
+from shoestring.simulation.attempt.stage_attempt import simulate_attempt
 from shoestring.simulation.event_loop import Process, ProcessDied, Result
 from shoestring.simulation.processes.admission import admit_pipeline
 from shoestring.simulation.processes.exit_step import reap_once, run_exit_step
 from shoestring.simulation.processes.overhead import ROUTE_STEP_S
 from shoestring.simulation.processes.route_step import route_stage
 from shoestring.simulation.questions import question
-from shoestring.simulation.results import PipelineOutcome
+from shoestring.simulation.results import Ending, PipelineOutcome
 from shoestring.simulation.simulated_world import PipelineRun, Simulation
 from shoestring.simulation.workload import PipelineRequest
 from shoestring.spending.meter import cost_usd
 
 MAX_TRIES = 3
 """How often an engine tries a step."""
+
+ENDINGS: dict[Cause, Ending] = {"money": "stopped", "guardrail": "guardrail"}
+"""How a pipeline ends, by the cause of its last attempt; "failed" for every other cause."""
 
 RETRY_DELAY_S = (5.0, 60.0)
 """Shortest and longest delay in seconds between two tries."""
@@ -88,7 +93,7 @@ def run_stages(simulation: Simulation, pipeline: PipelineRun) -> Process[None]:
             if ended.done:
                 break
             if ended.cause in FINAL_CAUSES or not left:
-                pipeline.outcome.ended = "stopped" if ended.cause == "money" else "failed"
+                pipeline.outcome.ended = ENDINGS.get(ended.cause, "failed")
                 return
             yield simulation.loop.now_s + simulation.rng.uniform(*RETRY_DELAY_S)
     pipeline.outcome.ended = "done"
@@ -117,10 +122,14 @@ def route_and_run(simulation: Simulation, pipeline: PipelineRun, index: int) -> 
 def new_pipeline_run(simulation: Simulation, request: PipelineRequest) -> PipelineRun:
     """Plan a pipeline without a budget limit, then set budget and deadline as multiples of the estimates.
 
+    The estimates are those of the live policy, at prices without commitments.
+
     Raises:
         Refused: no pool can run one of the stages.
     """
-    asked = question(simulation, request, 0, None, budget_usd=Decimal(MAX_USD - 1))
+    asked = question(
+        simulation, request, 0, None, budget_usd=Decimal(MAX_USD - 1), commitments=(), candidate_policy=None
+    )
     unlimited = choose(asked, simulation.offers(request, asked))
     if unlimited.choice is None:
         raise Refused(f"no pool can run {request.kind.name}: {unlimited.refusals[0].sentence}")

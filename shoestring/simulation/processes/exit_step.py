@@ -13,6 +13,7 @@ from shoestring.runtime.records.overhead import overhead_reservation
 from shoestring.runtime.settlement.adjust import adjust_reservation
 from shoestring.simulation.event_loop import Process
 from shoestring.simulation.processes.overhead import overhead_pod, state_of
+from shoestring.simulation.results import ZERO_USD
 from shoestring.simulation.simulated_world import PipelineRun, Simulation
 from shoestring.spending.ledger.ledger import Ledger
 from shoestring.spending.lost_pods import settle_lost_pods
@@ -55,7 +56,8 @@ def adjust_attempts(simulation: Simulation, pipeline: PipelineRun, ledger: Ledge
         if owner == account and reservation_name in settled_usd and life.started_at and life.finished_at:
             prices = pod.prices or (PricePoint(at=life.started_at, usd_per_hour=pod.choice.usd_per_hour),)
             actual_usd[reservation_name] = (
-                cost_between_usd(prices, life.started_at, life.finished_at) + pod.fees_usd
+                max(ZERO_USD, cost_between_usd(prices, life.started_at, life.finished_at) - pod.committed_usd)
+                + pod.fees_usd
             )
     changed = [
         reservation_name

@@ -6,6 +6,7 @@ from shoestring.core.attempt_id import AttemptId
 from shoestring.core.errors import BudgetExceeded, Refused
 from shoestring.routing.decide import choose
 from shoestring.routing.decision import Choice, Decision
+from shoestring.routing.policy.migration import exploration_sd
 from shoestring.runtime.route_step.retry import ROUTER_RETRY_S
 from shoestring.runtime.route_step.route import MAX_RACES, reservation_usd
 from shoestring.simulation.event_loop import Process
@@ -44,6 +45,7 @@ def route_stage(simulation: Simulation, pipeline: PipelineRun, index: int) -> Pr
             raise Refused(f"no offer for {need.stage} fits the remaining budget and time")
         key = f"decision/{decision.question.attempt_id}/{len(pipeline.decisions_by_key)}"
         pipeline.decisions_by_key[key] = decision
+        pipeline.outcome.by_candidate |= decision.question.arm == "candidate"
         try:
             reserve(ledger, pipeline.account, decision, decision.choice, key)
             return decision
@@ -102,6 +104,9 @@ def decide_stage(simulation: Simulation, pipeline: PipelineRun, index: int, stat
         spent_usd=start.budget_usd - (state.cap_usd or ZERO_USD) + state.spent_usd,
         held_usd=state.held_usd,
         stage_budgets=caps,
+        exploration_sd=exploration_sd(
+            simulation.scenario.policy, pipeline.request.kind.needs[index], pipeline.migrations
+        ),
         deadline_left_s=deadline_left_s(simulation, pipeline.run, len(pipeline.request.kind.needs) - index),
     )
     return choose(asked, simulation.offers(pipeline.request, asked))
