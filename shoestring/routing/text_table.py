@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -32,11 +33,18 @@ def text_lines(table: TextTable) -> list[str]:
 def markdown_lines(table: TextTable) -> list[str]:
     """Return the table in Markdown, under a heading."""
     rule = ("---:" if name in table.right else "---" for name in table.header)
-    lines = [f"## {table.caption}", "", f"| {' | '.join(table.header)} |", f"|{'|'.join(rule)}|"]
-    lines += [f"| {' | '.join(cell_of(cell) for cell in row)} |" for row in table.rows]
-    return lines + (["", table.note] if table.note else [])
+    header, *rows = (" | ".join(map(escape_markdown, row)) for row in (table.header, *table.rows))
+    lines = [f"## {escape_markdown(table.caption)}", "", f"| {header} |", f"|{'|'.join(rule)}|"]
+    lines += [f"| {row} |" for row in rows]
+    return lines + (["", escape_markdown(table.note)] if table.note else [])
 
 
-def cell_of(text: str) -> str:
-    """Return text escaped for a cell of a Markdown table."""
-    return text.replace("|", "\\|").replace("\n", " ")
+MARKUP = re.compile(r"[\\`*\[\]<|~]|\b_|_\b")
+
+
+def escape_markdown(text: str) -> str:
+    """Return text that Markdown shows as it is, on one line: no HTML, link, image, emphasis or table cell."""
+    return MARKUP.sub(r"\\\g<0>", " ".join(text.splitlines()))
+
+
+cell_of = escape_markdown

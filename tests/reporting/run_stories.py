@@ -10,7 +10,7 @@ from recorded_run import ROWS, Recording
 from shoestring.core.types import Market, MarketTerms, Pool
 
 HOSTILE = (
-    "<script>alert('x')</script> & \"quoted\" 'single' </style><img src=http://evil.example/x.png "
+    "<script>alert('x')</script> & \"quoted\" 'single' </style><img src=http:evil.example/x.png "
     "onerror=alert(1)>"
 )
 BOTH = {Market.ON_DEMAND: MarketTerms(), Market.SPOT: MarketTerms(preemptions_per_hour=0.2)}

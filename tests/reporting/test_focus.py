@@ -236,6 +236,20 @@ def test_names_with_csv_special_characters_survive_a_round_trip(tmp_path: Path) 
     assert csv_rows(exported(STORIES["hostile"](tmp_path)))[0]["SkuId"] == HOSTILE
 
 
+@pytest.mark.parametrize("name", ["=1+1", "+1+1", "-2+3", "@SUM(A1)", "\t=1", "＝1"])
+def test_no_cell_begins_a_formula(name: str, tmp_path: Path) -> None:
+    (row,) = list(focus_rows(read_charges(done(tmp_path).store)[0], "laptop"))[:1]
+    (found,) = csv_rows(focus_csv([row | {"SkuId": name, "ProviderName": name}]))
+    assert (found["SkuId"], found["ProviderName"]) == (f"'{name}", f"'{name}")
+
+
+@pytest.mark.parametrize("number", ["-0.010000", "+1", "-5", "0.5"])
+def test_numbers_stay_numbers(number: str, tmp_path: Path) -> None:
+    (row,) = list(focus_rows(read_charges(done(tmp_path).store)[0], "laptop"))[:1]
+    (found,) = csv_rows(focus_csv([row | {"EffectiveCost": number}]))
+    assert found["EffectiveCost"] == number
+
+
 WRONG = {
     "BillingCurrency": "dollars",
     "ChargeCategory": "Fun",

@@ -18,6 +18,7 @@ from shoestring.routing.decide import decide
 from shoestring.routing.decision import Decision
 from shoestring.routing.pages.explain import as_markdown, as_text
 from shoestring.routing.question import Question
+from shoestring.routing.text_table import TextTable, markdown_lines
 
 GOLDEN = Path(__file__).parent / "golden"
 GPU_1 = Pool(
@@ -67,3 +68,18 @@ def test_every_decision_can_be_explained(question: Question) -> None:
     for page in (text, markdown):
         assert question.stage in page and f"${question.budget_usd}" in page
         assert ("refused: nothing fits" in page) == (decision.choice is None)
+
+
+HOSTILE_NAME = "a|b <img src=x onerror=alert(1)> [click](javascript:x) `c` *d* _e_\n# f \\"
+
+
+def test_markdown_shows_names_as_they_are() -> None:
+    """No name makes a cell, HTML, a link, code, emphasis or a line of its own."""
+    table = TextTable(HOSTILE_NAME, ("pool", "verdict"), [(HOSTILE_NAME, "x_y")], note=HOSTILE_NAME)
+    lines = markdown_lines(table)
+    shown = r"a\|b \<img src=x onerror=alert(1)> \[click\](javascript:x) \`c\` \*d\* \_e\_ # f \\"
+    assert lines[4] == f"| {shown} | x_y |"
+    assert (lines[0], lines[-1], len(lines)) == (f"## {shown}", shown, 7)
+    rejected = RejectedPrice(row=HOSTILE_NAME, reason=HOSTILE_NAME)
+    question = laptop_question(rejected_prices=(rejected,))
+    assert shown in as_markdown(decide(question))

@@ -26,6 +26,7 @@ from typing import Any
 from shoestring.core.money import from_microusd
 from shoestring.core.types import Market
 from shoestring.reporting.charges import OVERHEAD, Charge, split_charge
+from shoestring.reporting.exports.csv_cells import plain_cell
 from shoestring.routing.offers.egress import billed_gb
 from shoestring.routing.placement import RUN_LABEL, STAGE_LABEL
 from shoestring.spending.ledger.entry import Entry
@@ -105,11 +106,11 @@ def focus_rows(charges: Iterable[Charge], provider: str) -> Iterator[Row]:
 
 
 def focus_csv(rows: Iterable[Row]) -> str:
-    """Return the rows as CSV with a header; missing values are empty."""
+    """Return the rows as CSV with a header; missing values are empty, and no cell begins a formula."""
     out = io.StringIO()
     writer = csv.DictWriter(out, (*COLUMNS, *EXTENSION_COLUMNS), restval="", lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({name: plain_cell(cell) for name, cell in row.items()} for row in rows)
     return out.getvalue()
 
 
