@@ -22,6 +22,8 @@ def print_run_end(summary: RunSummary, report: str, hints: tuple[str, ...], as_j
         quality = ", ".join(f"{name} {value:.4f}" for name, value in summary.quality.items())
         typer.echo(f"{summary.run_id}: {summary.status}, {spent} spent" + (f"; {quality}" if quality else ""))
         typer.echo(f"report: {report}")
+        if summary.quality_warning:
+            typer.echo(f"the model is {summary.quality_warning}")
     if summary.status != "done":
         typer.echo(f"shoestring: {summary.reason}", err=True)
         if summary.status != "refused":

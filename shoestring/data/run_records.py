@@ -15,12 +15,11 @@ from pydantic import AwareDatetime, BaseModel, ValidationError
 
 from shoestring.core import store_layout
 from shoestring.core.errors import DataError, NotInStore, UnknownName
-from shoestring.core.interfaces import Store
+from shoestring.core.interfaces import PARALLEL_READS, Store
 from shoestring.core.money import Usd
 from shoestring.core.pod_ref import PodRef
 from shoestring.core.record import StoredRecord, validation_message
 from shoestring.data.recipe import Recipe
-from shoestring.spending.ledger.entry import PARALLEL_READS
 
 RUN_TIMESTAMP = re.compile(r"\d{8}-\d{6}")
 RecordType = TypeVar("RecordType", bound=BaseModel)

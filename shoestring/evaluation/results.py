@@ -6,10 +6,19 @@ from typing import Literal
 
 from pydantic import Field
 
+from shoestring.core.money import Usd
 from shoestring.core.record import Record, StoredRecord
 
 HIGHER_IS_BETTER = frozenset({"accuracy", "auc", "r2"})
 """For the other metrics (log_loss, ece, rmse, mae), lower is better."""
+
+
+def is_none(value: object) -> bool:
+    return value is None
+
+
+def is_empty(value: str) -> bool:
+    return not value
 
 
 class Score(Record):
@@ -21,14 +30,20 @@ class Score(Record):
 
 
 class BaselineFit(Record):
-    """The record of fitting a baseline: its time limit, duration, iterations and stop reason."""
+    """The record of fitting a baseline: its cost, iterations and stop reason.
 
-    limit_s: float = Field(description="time limit of the fit, in seconds")
-    limit_reason: str = Field(description="what set the time limit")
+    A fit of an earlier version had a time limit, and did not know its cost.
+    """
+
+    limit_s: float | None = Field(None, exclude_if=is_none, description="time limit of the fit, in seconds")
+    limit_reason: str = Field("", exclude_if=is_empty, description="what set the time limit")
     elapsed_s: float
     cores: int
+    cpu_s: float | None = Field(None, exclude_if=is_none, description="CPU-seconds of the fit")
+    usd: Usd | None = Field(None, exclude_if=is_none, description="dollars for the time of the fit")
+    run_id: str = Field("", exclude_if=is_empty, description="the run that fitted it and paid for it")
     iterations: int = Field(description="boosting iterations used for predictions, chosen on validation")
-    fitted_iterations: int = Field(description="boosting iterations fitted within the time limit")
+    fitted_iterations: int = Field(description="boosting iterations fitted")
     stop_reason: str = Field(description="why the fit stopped")
 
 
@@ -76,6 +91,12 @@ class EvaluationResults(StoredRecord):
     skipped_baselines: dict[str, str] = Field({}, description="baseline that was not fitted -> reason")
     calibration: tuple[CalibrationBin, ...] = Field((), description="empty for regression")
     training_s: float = Field(description="seconds that training took")
+    training_cpu_s: float | None = Field(
+        None, exclude_if=is_none, description="CPU-seconds of the model's training; null: not known"
+    )
+    training_usd: Usd | None = Field(
+        None, exclude_if=is_none, description="dollars of the model's training; null: not known"
+    )
 
     @property
     def scored_models(self) -> tuple[ScoredModel, ...]:
@@ -100,3 +121,20 @@ class EvaluationResults(StoredRecord):
             f"{self.metric}_{each.name.replace(' ', '_')}": each.scores[self.metric].value
             for each in self.baselines
         }
+
+    @property
+    def constant_warning(self) -> str:
+        """A sentence if the model is not significantly better than the constant prediction; empty if it is.
+
+        The constant is the first baseline: the class shares of train, or their mean. Without an interval of
+        the difference, the values themselves are compared.
+        """
+        constant, name = self.baselines[0], self.metric
+        own, other = self.model.scores[name].value, constant.scores[name].value
+        sign = 1 if name in HIGHER_IS_BETTER else -1
+        found = constant.difference.get(name)
+        low, high = (None, None) if found is None else (found.low, found.high)
+        worst = own - other if low is None or high is None else (low if sign > 0 else high)
+        if sign * worst > 0:
+            return ""
+        return f"no better than a constant prediction ({name} {own:.4f}, {constant.name} {other:.4f})"

@@ -8,8 +8,7 @@ from shoestring.core.money import Usd
 from shoestring.core.record import Record, StoredRecord
 from shoestring.core.types import STANDARD_CLASS, Format, Market, StorageClassName
 from shoestring.reporting.run_story import AttemptStory, RunStatus, RunStory, StageState, StageStory
-from shoestring.routing.candidates import NONE, RefusalCode
-from shoestring.routing.offers.offer_table import stage_offer_table
+from shoestring.routing.pages.refusal_text import refusal_head, refusal_lines
 from shoestring.spending.audit.heads import LedgerHead
 
 MAX_REASONS = 3
@@ -51,6 +50,9 @@ class RunSummary(StoredRecord):
     starts: int = Field(description="number of starts: 1, plus 1 per resume; 0 if the run was refused")
     stages: tuple[StageSummary, ...]
     quality: dict[str, float]
+    quality_warning: str = Field(
+        "", description="set where the model is no better than a constant prediction"
+    )
     ledger_heads: tuple[LedgerHead, ...] = Field(
         (), description="of the run's accounts, its month and its campaign: `ledger verify --against`"
     )
@@ -72,6 +74,7 @@ def summarise_run(story: RunStory) -> RunSummary:
         starts=len(story.start_accounts),
         stages=tuple(_stage(story, stage, attempt) for attempt, stage in rows),
         quality=story.evaluation.quality if story.evaluation else {},
+        quality_warning=story.evaluation.constant_warning if story.evaluation else "",
         ledger_heads=story.ledger_heads,
     )
 
@@ -130,24 +133,6 @@ def end_reason(story: RunStory) -> str:
 
 
 def refusal_text(attempt: AttemptStory) -> str:
-    """Return the smallest budget that is enough, and the objection to the cheapest offer.
-
-    If no budget is enough, return the first few reasons.
-    """
+    """Return the smallest change that helps, and the first few reasons."""
     decision = attempt.decision
-    question, smallest_usd = decision.question, decision.smallest_budget_usd
-    columns = stage_offer_table(decision.candidates, 0)
-    if smallest_usd is None:
-        # No budget is enough, so reasons about money do not help.
-        relevant = [
-            refused for refused in decision.refusals if refused.code is not RefusalCode.OVER_BUDGET
-        ] or decision.refusals
-        reasons = list(dict.fromkeys(refused.sentence for refused in relevant))[:MAX_REASONS]
-        return f"no offer can run {question.stage}, whatever the budget: {'; '.join(reasons)}"
-    feasible = [refused for refused in decision.refusals if columns.exclusion[refused.candidate] == NONE]
-    cheapest = min(feasible, key=lambda refused: columns.min_p95_microusd[refused.candidate])
-    too_small = (
-        f"a budget of ${question.budget_usd} is too small: the smallest budget that is enough is "
-        f"${smallest_usd}"
-    )
-    return f"{too_small}. The cheapest offer for {question.stage}: {cheapest.sentence}"
+    return "; ".join([refusal_head(decision), *refusal_lines(decision)[:MAX_REASONS]])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.core.datasets import Manifest
-from shoestring.core.errors import CorruptObject, NotInStore, UsageError
+from shoestring.core.errors import CorruptObject, NotInStore
 from shoestring.core.interfaces import Store
 from shoestring.core.types import StageOutcome
 from shoestring.data.storage import cache
@@ -21,7 +21,7 @@ def kept(tmp_path: Path) -> tuple[Store, str, StageOutcome, Manifest]:
     """A cached data set with a quarantine."""
     (tmp_path / "rows.csv").write_text("a,y\n" + "1,2\n" * 50 + "1,2,3\n")
     data, manifest, store = ingested(recipe_of(tmp_path / "rows.csv"), tmp_path)
-    key, made_from = cache.cache_key("ingest", "code", {}, {"source": "x"})
+    key, made_from = cache.cache_key("ingest", "code", {}, {}, {"source": "x"})
     outcome = StageOutcome(key=data, rows=50)
     cache.save_outcome(store, key, outcome, made_from)
     return store, key, outcome, manifest
@@ -91,11 +91,24 @@ def test_blobs_and_records_are_verified_too(tmp_path: Path) -> None:
     blob = f"blobs/{put_blob(store, b'model')}"
     store.put("runs/r/model.json", b"{}")
     for result in (blob, "runs/r/model.json"):
-        key, made_from = cache.cache_key("train", "code", {}, {"data": result}, "r")
+        key, made_from = cache.cache_key("train", "code", {}, {}, {"data": result}, "r")
         cache.save_outcome(store, key, StageOutcome(key=result), made_from)
         assert cache.find_outcome(store, key) == StageOutcome(key=result)
         store.fetch(result).unlink()
         assert cache.find_outcome(store, key) is None
+
+
+@pytest.mark.parametrize("part", ["artifact", "record"])
+def test_a_result_counts_only_with_its_artifact_and_the_records_of_its_run(tmp_path: Path, part: str) -> None:
+    store = FolderStore(tmp_path)
+    keys = {name: f"blobs/{put_blob(store, name.encode())}" for name in ("model", "artifact", "record")}
+    outcome = StageOutcome(
+        key=keys["model"], artifact=keys["artifact"], records={"curve.json": keys["record"]}
+    )
+    cache.save_outcome(store, "0" * 64, outcome, {})
+    assert cache.find_outcome(store, "0" * 64) == outcome
+    damage(store, keys[part])
+    assert cache.find_outcome(store, "0" * 64) is None
 
 
 def test_a_blob_matches_its_digest_or_raises(tmp_path: Path) -> None:
@@ -132,47 +145,17 @@ def test_cache_keys_do_not_depend_on_the_order_of_fields(
     settings: dict[str, object], inputs: dict[str, str]
 ) -> None:
     turned = dict(reversed(settings.items()))
-    assert cache.cache_key("s", "c", settings, inputs) == cache.cache_key(
-        "s", "c", turned, dict(reversed(inputs.items()))
+    assert cache.cache_key("s", "c", inputs, settings, inputs) == cache.cache_key(
+        "s", "c", dict(reversed(inputs.items())), turned, dict(reversed(inputs.items()))
     )
 
 
 def test_every_field_changes_the_cache_key() -> None:
-    base = {"stage": "s", "code": "c", "settings": {"a": 1}, "inputs": {"d": "k"}, "run_id": None}
-    changes = {"stage": "t", "code": "d", "settings": {"a": 2}, "inputs": {"d": "l"}, "run_id": "r"}
+    base = {"stage": "s", "code": "c", "libraries": {"l": "1"}, "settings": {"a": 1}, "inputs": {"d": "k"}}
+    changes = {"stage": "t", "code": "d", "libraries": {"l": "2"}, "settings": {"a": 2}, "inputs": {"d": "l"}}
+    changes |= {"run_id": "r"}
     keys = {
         cache.cache_key(**base)[0],
         *(cache.cache_key(**(base | {name: value}))[0] for name, value in changes.items()),
     }
-    assert len(keys) == 6
-
-
-def test_the_code_digest_depends_on_the_sources_and_not_on_their_order() -> None:
-    assert cache.code_digest("data.transforms.encode", "data.sources.column_types") == cache.code_digest(
-        "data.sources.column_types", "data.transforms.encode"
-    )
-    assert cache.code_digest("data.transforms.encode") != cache.code_digest("data.sources.column_types")
-
-
-def package(folder: Path, **files: str) -> None:
-    (folder / "of_an_author").mkdir(exist_ok=True)
-    for name, text in files.items():
-        (folder / "of_an_author" / f"{name}.py").write_text(text)
-
-
-def test_the_package_digest_covers_every_source_and_imports_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    package(tmp_path, __init__="raise SystemExit('imported')", stage="x = 1", helper="y = 1")
-    monkeypatch.syspath_prepend(tmp_path)
-    found = {cache.package_digest("of_an_author.stage")}
-    assert cache.package_digest("of_an_author.helper") in found
-    for change in ({"helper": "y = 2"}, {"stage": "x = 2"}, {"more": ""}):
-        package(tmp_path, **change)
-        assert cache.package_digest("of_an_author.stage") not in found
-        found.add(cache.package_digest("of_an_author.stage"))
-
-
-def test_a_package_that_is_not_installed_is_a_usage_error() -> None:
-    with pytest.raises(UsageError, match=r"the package nobodys of nobodys\.stage is not installed"):
-        cache.package_digest("nobodys.stage")
+    assert len(keys) == 7

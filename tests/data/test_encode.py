@@ -20,7 +20,7 @@ from shoestring.data.transforms.encode import (
     NumberEncoder,
     RunningMoments,
 )
-from shoestring.data.transforms.target import TargetEncoder, TargetFit
+from shoestring.data.transforms.target import MAX_INFERRED_CLASSES, TargetEncoder, TargetFit
 
 
 def column(values: list[Any], kind: pa.DataType | None = None) -> pa.ChunkedArray:
@@ -142,7 +142,8 @@ def test_a_constant_column_is_not_informative(
         ([10, 9, 2], "multiclass", ("2", "9", "10")),
         (["b", "a", "c"], "multiclass", ("a", "b", "c")),
         ([0.5, 1.5, 2.5], "regression", ()),
-        (list(range(MAX_INFERRED_CATEGORIES + 1)), "regression", ()),
+        (list(range(MAX_INFERRED_CLASSES + 1)), "regression", ()),
+        (list(range(MAX_INFERRED_CLASSES)), "multiclass", tuple(map(str, range(MAX_INFERRED_CLASSES)))),
     ],
 )
 def test_the_task_is_inferred_from_the_target(values: list[Any], task: str, classes: tuple[str, ...]) -> None:
@@ -173,7 +174,7 @@ def test_classes_are_encoded_by_index_and_a_class_unseen_in_train_is_null() -> N
 @pytest.mark.parametrize(
     ("target", "values", "error", "message"),
     [
-        (Target(column="y"), [1, 1], DataError, "1 distinct value in train: there is nothing to predict"),
+        (Target(column="y"), [1, 1], DataError, "1 distinct value: there is nothing to predict"),
         (Target(column="y", above=5), [1, 2], DataError, "nothing to predict"),
         (Target(column="y", above=5), ["a", "b"], RecipeError, "is of type string, not a number"),
         (Target(column="y", task="regression"), ["a", "b"], RecipeError, "is of type string, not a number"),
@@ -181,7 +182,7 @@ def test_classes_are_encoded_by_index_and_a_class_unseen_in_train_is_null() -> N
             Target(column="y", task="binary"),
             [1, 2, 3],
             RecipeError,
-            "3 distinct values in train, which does not fit the task binary",
+            "3 distinct values, which does not fit the task binary",
         ),
         (
             Target(column="y"),

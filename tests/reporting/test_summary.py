@@ -7,6 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from recorded_evaluation import PRIOR, score_with_interval, scorecard
 from recorded_run import RUN_ID, STAGES, Recording
 from run_stories import (
     STORIES,
@@ -24,6 +25,7 @@ from run_stories import (
 from shoestring.core.errors import UnknownName
 from shoestring.core.money import usd
 from shoestring.core.record import record_bytes
+from shoestring.evaluation.results import Score
 from shoestring.reporting.run_reader import read_run_story
 from shoestring.reporting.summary import RunSummary, summarise_run
 
@@ -145,3 +147,28 @@ def test_a_pod_that_is_gone_when_the_account_is_closed_is_lost(tmp_path: Path) -
 def test_an_unknown_run_lists_the_known_runs(tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match=RUN_ID):
         read_run_story(done(tmp_path).store, "no-such-run")
+
+
+@pytest.mark.parametrize(
+    ("difference", "warned"),
+    [
+        (score_with_interval(-0.05, 0.011), False),
+        (score_with_interval(-0.005, 0.011), True),
+        (score_with_interval(0.05, 0.011), True),
+        (Score(value=-0.06), False),
+    ],
+)
+def test_a_model_that_is_no_better_than_a_constant_says_so(difference: Score, warned: bool) -> None:
+    constant = PRIOR.model_copy(update={"difference": {"log_loss": difference}})
+    results = scorecard("one").model_copy(update={"baselines": (constant,)})
+    assert results.constant_warning == (
+        "no better than a constant prediction (log_loss 0.4413, class prior 0.5012)" if warned else ""
+    )
+
+
+def test_a_metric_that_should_be_high_warns_where_it_is_low() -> None:
+    constant = PRIOR.model_copy(update={"difference": {"accuracy": score_with_interval(0.03, 0.01)}})
+    results = scorecard("one").model_copy(update={"baselines": (constant,), "metric": "accuracy"})
+    assert results.constant_warning == ""
+    worse = constant.model_copy(update={"difference": {"accuracy": score_with_interval(0.005, 0.01)}})
+    assert results.model_copy(update={"baselines": (worse,)}).constant_warning

@@ -26,7 +26,7 @@ class CsvFile:
         self.header = read_header(file)
         self.malformed_rows: list[pyarrow.csv.InvalidRow] = []
 
-    def blocks(self) -> Iterator[pa.RecordBatch]:
+    def blocks(self, block_bytes: int = BLOCK_BYTES) -> Iterator[pa.RecordBatch]:
         """Yield the rows with the right number of values, as text. Raises DataError.
 
         The other rows have been added to `malformed_rows` when the iteration ends.
@@ -36,7 +36,7 @@ class CsvFile:
             reader = pyarrow.csv.open_csv(
                 pa.PythonFile(stream, "r"),
                 # One thread: only then does Arrow report the row number of a skipped row.
-                read_options=pyarrow.csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=False),
+                read_options=pyarrow.csv.ReadOptions(block_size=block_bytes, use_threads=False),
                 parse_options=pyarrow.csv.ParseOptions(
                     delimiter=self.header.delimiter,
                     newlines_in_values=True,
@@ -77,13 +77,17 @@ class CsvTable:
                     f"and {first} has {', '.join(self.names)}"
                 )
 
+    def blocks(self, block_bytes: int = BLOCK_BYTES) -> Iterator[pa.RecordBatch]:
+        """Yield the well-formed rows of all files, as text. Raises DataError."""
+        for file in self._files:
+            yield from file.blocks(block_bytes)
+
     def infer_schema(self) -> pa.Schema:
         """Return the type of each column, inferred from all rows. Raises DataError."""
         guesses = {name: TypeGuess() for name in self.names}
-        for file in self._files:
-            for block in file.blocks():
-                for name in self.names:
-                    guesses[name].add(block.column(name))
+        for block in self.blocks():
+            for name in self.names:
+                guesses[name].add(block.column(name))
         return pa.schema([(name, guess.column_type()) for name, guess in guesses.items()])
 
     def batches(self, schema: pa.Schema, quarantine: Quarantine) -> Iterator[pa.Table]:

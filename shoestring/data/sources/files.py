@@ -246,11 +246,12 @@ def _text_size(file: DataFile) -> tuple[int, int, Sequence[str]]:
     with open_unpacked(file) as stream:
         sample = stream.read(SAMPLE_BYTES)
     lines = sample.count(b"\n") + (not sample.endswith(b"\n"))
-    size_bytes = _unpacked_bytes(file)
+    size_bytes = unpacked_bytes(file)
     return max(round(lines * size_bytes / len(sample)) - 1, 0), size_bytes, header.names
 
 
-def _unpacked_bytes(file: DataFile) -> int:
+def unpacked_bytes(file: DataFile) -> int:
+    """Return the size of a file's content; of a large .gz file an estimate. Raises DataError."""
     packed_bytes = file.path.stat().st_size
     suffix = file.path.suffix.lower()
     with explain_read_errors(file):

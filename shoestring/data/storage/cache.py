@@ -2,94 +2,46 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Mapping
-from importlib.metadata import version
-from importlib.util import find_spec
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from pydantic import JsonValue
 
 from shoestring.core import store_layout
-from shoestring.core.errors import CorruptObject, NotInStore, UsageError
+from shoestring.core.canonical_json import canonical_bytes
+from shoestring.core.errors import CorruptObject, NotInStore
 from shoestring.core.interfaces import Store
 from shoestring.core.record import StoredRecord, digest, record_bytes
 from shoestring.core.types import StageOutcome
 from shoestring.data.storage.blobs import load_manifest, open_blob
 
-# The libraries that the stages compute with. Another version may compute another result.
-LIBRARIES = ("numpy", "pyarrow")
-
 
 class CacheEntry(StoredRecord):
-    """A stage's outcome, and the fields that its key is the digest of: stage, code, settings, inputs, run."""
+    """A stage's outcome, and the fields that its key is the digest of: stage, code, libraries, settings,
+    inputs, run.
+    """
 
     outcome: StageOutcome
     key_fields: dict[str, JsonValue]
 
 
-def canonical_bytes(value: Mapping[str, JsonValue]) -> bytes:
-    """Return JSON in which equal values have equal bytes."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
-
-
-def code_digest(*modules: str) -> str:
-    """Return the SHA-256 of the source of the modules that compute a stage. Changed code has another digest.
-
-    The modules are named ("data.formats.readers") and not imported: a router needs the digest, but not a
-    stage's libraries.
-    """
-    found = hashlib.sha256(" ".join(f"{library}={version(library)}" for library in LIBRARIES).encode())
-    for name in sorted(modules):
-        spec = find_spec(f"shoestring.{name}")
-        if spec is None or spec.origin is None:
-            raise ModuleNotFoundError(
-                f"a stage lists shoestring.{name} as its code, but there is no such module"
-            )
-        found.update(name.encode() + b"\0" + Path(spec.origin).read_bytes() + b"\0")
-    return found.hexdigest()
-
-
-def package_digest(module: str) -> str:
-    """Return the SHA-256 of the sources of an author's package, and of the installed version of Shoestring.
-
-    Nothing is imported.
-
-    Raises:
-        UsageError: the package of the module is not installed.
-    """
-    root = module.partition(".")[0]
-    spec = find_spec(root)
-    if spec is None or (spec.origin is None and not spec.submodule_search_locations):
-        raise UsageError(
-            f"the package {root} of {module} is not installed: install it where the pipeline is compiled, "
-            "and in the image of its stages"
-        )
-    folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
-    files = [
-        (path.relative_to(folder).as_posix(), path) for folder in folders for path in folder.rglob("*.py")
-    ]
-    found = hashlib.sha256(f"shoestring={version('shoestring')}".encode())
-    for name, path in sorted(files) or [(root, Path(str(spec.origin)))]:
-        found.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
-    return found.hexdigest()
-
-
 def cache_key(
     stage: str,
     code: str,
+    libraries: Mapping[str, str],
     settings: Mapping[str, JsonValue],
     inputs: Mapping[str, str],
     run_id: str | None = None,
 ) -> tuple[str, dict[str, JsonValue]]:
     """Return the key of a computation, and the fields that it is the digest of.
 
-    `run_id` is given for a stage whose result belongs to one run only.
+    `code` is the digest of its sources, `libraries` the versions of the libraries that these import. `run_id`
+    is given for a result that belongs to one run only.
     """
     key_fields: dict[str, JsonValue] = {
         "stage": stage,
         "code": code,
+        "libraries": dict(libraries),
         "settings": dict(settings),
         "inputs": dict(inputs),
         "run_id": run_id,
@@ -102,10 +54,16 @@ def find_outcome(store: Store, key: str) -> StageOutcome | None:
     try:
         data = store.fetch(store_layout.cache_entry(key)).read_bytes()
         outcome = CacheEntry.model_validate_json(data).outcome
-        _verify(store, outcome.key)
+        for each in dict.fromkeys(filter(None, (outcome.key, outcome.artifact, *outcome.records.values()))):
+            _verify(store, each)
     except (NotInStore, CorruptObject, ValueError):
         return None
     return outcome
+
+
+def find_first_outcome(store: Store, keys: Iterable[str]) -> tuple[str, StageOutcome] | None:
+    """Return the first of the keys that has an outcome, and the outcome; None if none has."""
+    return next(((key, outcome) for key in keys if (outcome := find_outcome(store, key)) is not None), None)
 
 
 def save_outcome(store: Store, key: str, outcome: StageOutcome, key_fields: Mapping[str, JsonValue]) -> None:

@@ -8,13 +8,13 @@ from pathlib import Path
 import pyarrow as pa
 from pydantic import JsonValue
 
+from shoestring.core.canonical_json import canonical_bytes
 from shoestring.core.datasets import Manifest
 from shoestring.core.errors import DataError, RecipeError
 from shoestring.core.interfaces import Store
 from shoestring.core.record import digest
 from shoestring.core.types import STANDARD_CLASS, Format
 from shoestring.data.storage.blobs import load_manifest, save_manifest
-from shoestring.data.storage.cache import canonical_bytes
 from shoestring.data.storage.part_writer import PartWriter, ReportRows, open_part
 
 TableTransform = Callable[[pa.Table], pa.Table]

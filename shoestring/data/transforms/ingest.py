@@ -10,6 +10,7 @@ import pyarrow as pa
 from pydantic import JsonValue
 
 from shoestring.core import store_layout
+from shoestring.core.canonical_json import canonical_bytes
 from shoestring.core.datasets import Manifest
 from shoestring.core.interfaces import Store
 from shoestring.core.record import digest
@@ -21,7 +22,6 @@ from shoestring.data.sources.files import DataFile, fingerprint, list_data_files
 from shoestring.data.sources.parquet_reader import ParquetTable
 from shoestring.data.sources.quarantine import Quarantine
 from shoestring.data.storage.blobs import put_blob, save_manifest
-from shoestring.data.storage.cache import canonical_bytes
 from shoestring.data.storage.part_writer import PartWriter, ReportRows
 
 

@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 from shoestring.core.errors import DataError, RecipeError
 from shoestring.data.recipe import Target, Task
 from shoestring.data.transforms.encode import (
-    MAX_INFERRED_CATEGORIES,
     RunningMoments,
     column_as_number,
     column_as_text,
@@ -19,6 +18,10 @@ from shoestring.data.transforms.encode import (
 )
 
 MAX_CLASSES = 1000
+MAX_INFERRED_CLASSES = 10
+"""Whole numbers are inferred to be classes when there are at most this many: the ten digits are. A quantity
+that comes in steps usually has more.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,11 @@ class TargetFit:
                 "remove `above` and `task: regression`"
             )
 
+    @property
+    def is_number(self) -> bool:
+        """Whether the target is a number, so that its value itself could be predicted."""
+        return is_numeric(self._kind)
+
     def add(self, column: pa.ChunkedArray) -> None:
         """Add train rows."""
         if self._target.above is not None:
@@ -74,7 +82,7 @@ class TargetFit:
         count = len(self._counts)
         if count < 2:
             raise DataError(
-                f"the target {name} has {count} distinct value{'s' * (count != 1)} in train: "
+                f"the target {name} has {count} distinct value{'s' * (count != 1)}: "
                 "there is nothing to predict"
             )
         if task == "regression":
@@ -82,7 +90,7 @@ class TargetFit:
         if count > MAX_CLASSES or (task == "binary" and count != 2):
             found = f"more than {MAX_CLASSES}" if count > MAX_CLASSES else str(count)
             raise RecipeError(
-                f"the target {name} has {found} distinct values in train, "
+                f"the target {name} has {found} distinct values, "
                 f"which does not fit the task {task}: choose another `task`, or set `above`"
             )
         above = self._target.above
@@ -96,7 +104,7 @@ class TargetFit:
         regression."""
         if len(self._counts) == 2:
             return "binary"
-        few = len(self._counts) <= MAX_INFERRED_CATEGORIES
+        few = len(self._counts) <= MAX_INFERRED_CLASSES
         if not is_numeric(self._kind) or (pa.types.is_integer(self._kind) and few):
             return "multiclass"
         return "regression"

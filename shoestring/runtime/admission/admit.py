@@ -14,7 +14,7 @@ from itertools import takewhile
 from shoestring.config.world import World
 from shoestring.core import store_layout
 from shoestring.core.attempt_id import AttemptId
-from shoestring.core.errors import BudgetTooSmall, RecipeError, Refused, UnknownName
+from shoestring.core.errors import BudgetTooSmall, DeadlineTooShort, RecipeError, Refused, UnknownName
 from shoestring.core.interfaces import Store
 from shoestring.core.money import usd
 from shoestring.core.pod_ref import PodRef
@@ -25,14 +25,24 @@ from shoestring.data.recipe import Recipe
 from shoestring.data.run_records import Run, RunStart, open_run
 from shoestring.routing.candidates import Candidates
 from shoestring.routing.dag import build_dag
-from shoestring.routing.decide import choose, smallest_plan_costs
+from shoestring.routing.decide import choose
 from shoestring.routing.decision import Decision
 from shoestring.routing.offers.enumerate import enumerate_offers
+from shoestring.routing.pages.refusal_text import refusal_text
 from shoestring.routing.question import Question
+from shoestring.routing.smallest_limits import smallest_plan_costs
 from shoestring.runtime.admission.approvals import approval_for, check_run_limits
 from shoestring.runtime.admission.build_question import build_question
-from shoestring.runtime.admission.stage_request import StageInputs, StageRequest, cached_chain, is_builtin
-from shoestring.runtime.admission.start_gate import Headroom, check_data, check_start_time, max_wait_s
+from shoestring.runtime.admission.result_keys import StageWork
+from shoestring.runtime.admission.stage_request import StageInputs, StageRequest, cached_chain
+from shoestring.runtime.admission.stages import is_builtin
+from shoestring.runtime.admission.start_gate import (
+    Headroom,
+    check_data,
+    check_start_time,
+    max_wait_s,
+    target_notes,
+)
 from shoestring.runtime.records.overhead import OVERHEAD, overhead_reservation, overhead_usd
 from shoestring.runtime.records.run_setup import check_run_id, write_run_record, write_start
 from shoestring.spending.ledger.account import AccountState
@@ -44,6 +54,8 @@ LAUNCHER_VARIABLE = "SHOESTRING_LAUNCHER"
 EXTENSION_SHARE = Decimal("0.5")
 # How much a stage that exceeds its P95 usually needs, as a share of the P95.
 OVERRUN_SHARE = Decimal("0.2")
+# Between admission and the first router: the engine compiles the pipeline and starts. Measured 1-4 s.
+ENGINE_START_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,16 +99,16 @@ def next_attempt(store: Store, run_id: str, stage: str, reserved: Collection[str
 def stages_to_pay(world: World, request: RunRequest) -> tuple[tuple[Need, ...], StageInputs]:
     """Return the stages from the first one that is not cached, and what that one reads.
 
-    Only results that any run can use are looked up, each reading the one before it, and none after a branch.
+    Results are looked up as long as each stage reads the one before it, and none after a branch.
     The next stage has to be built-in: only its own router knows the code of an author's stage.
     """
     needs, inputs = request.needs, StageInputs()
     if request.origin is None and request.metered:
         rests = (request.needs[index:] for index in range(len(request.needs) - 1))
         chain = (rest[0] for rest in takewhile(is_only_successor, rests))
-        run_id, recipe, seed = request.run_id, request.recipe, request.seed
-        for _, outcome in cached_chain(world.store, recipe, seed, run_id, chain, inputs):
-            needs, inputs = needs[1:], StageInputs(outcome.key)
+        first = StageWork(request.recipe, request.seed, request.run_id, needs[0].stage, "", inputs)
+        for _, _, inputs in cached_chain(world, first, chain):  # noqa: B007  the last one is returned
+            needs = needs[1:]
     return needs, inputs
 
 
@@ -122,9 +134,13 @@ def stage_request_at_start(
         spent_usd=spent_usd,
         held_usd=overhead_usd(world, len(request.needs)),
         stage_budgets=stage_budgets,
-        deadline_left_s=request.deadline_s,
+        deadline_left_s=None if request.deadline_s is None else request.deadline_s - ENGINE_START_S,
+        deadline_used_s=ENGINE_START_S,
         began_at=world.clock.now(),
-        notes=(f"nothing is paid for {join_names(cached)}: the results are cached",) if cached else (),
+        notes=(
+            *target_notes(request.recipe, request.needs),
+            *([f"nothing is paid for {join_names(cached)}: the results are cached"] if cached else []),
+        ),
         origin=request.origin,
         metered=request.metered,
     )
@@ -197,10 +213,13 @@ def extension_headroom_usd(question: Question, offers: Candidates) -> Decimal:
 
     Of simulated runs whose budget is twice their expected cost, half an extension of the most expensive stage
     refused 42%, this refuses 32%, and 99% of the runs that started were completed either way
-    (bench/simulated_money.py). The plan is that of the smallest budget: a larger budget may try a pool with
-    few receipts, whose P95 is less certain.
+    (bench/simulated_money.py). The plan is that of the smallest budget without a deadline, so that the
+    headroom is the same for every budget and deadline: a larger budget may try a pool with few receipts,
+    whose P95 is less certain.
     """
-    free = question.model_copy(update={"stage_budgets": {}, "budget_usd": Decimal(0)})
+    free = question.model_copy(
+        update={"stage_budgets": {}, "budget_usd": Decimal(0), "deadline_left_s": None}
+    )
     headroom_micro = released_micro = Decimal(0)
     for need, (est_micro, p95_micro) in zip(question.needs, smallest_plan_costs(free, offers), strict=False):
         if not need.elastic:
@@ -214,10 +233,11 @@ def store_refusal(store: Store, decision: Decision) -> Refused:
     question = decision.question
     key = store_layout.decision(question.run_id, question.attempt_id)
     store.put(key, record_bytes(decision), if_absent=True)
-    reasons = tuple(dict.fromkeys(refusal.sentence for refusal in decision.refusals))
     if decision.smallest_budget_usd is not None and decision.smallest_budget_usd > question.budget_usd:
-        return BudgetTooSmall(question.budget_usd, decision.smallest_budget_usd, reasons)
-    return Refused(f"no offer fits {question.stage}:\n  " + "\n  ".join(reasons))
+        return BudgetTooSmall(question.budget_usd, decision.smallest_budget_usd, refusal_text(decision))
+    if decision.smallest_deadline_s is not None:
+        return DeadlineTooShort(decision.smallest_deadline_s, refusal_text(decision))
+    return Refused(refusal_text(decision))
 
 
 def admit(world: World, request: RunRequest) -> Run:

@@ -18,8 +18,14 @@ from shoestring.data.run_records import Run, open_run, read_records
 from shoestring.reporting.live import follow
 from shoestring.reporting.publish import publish
 from shoestring.reporting.run_reader import read_run_story
-from shoestring.runtime.admission.admit import LAUNCHER_VARIABLE, RunRequest, admit, after_waiting
-from shoestring.runtime.admission.start_gate import start_when_allowed
+from shoestring.runtime.admission.admit import (
+    LAUNCHER_VARIABLE,
+    RunRequest,
+    admit,
+    after_waiting,
+    target_notes,
+)
+from shoestring.runtime.admission.start_gate import start_when_allowed, target_notes
 from shoestring.runtime.open_world import STORE_VARIABLE
 from shoestring.runtime.settlement.settle import settle_abandoned, settle_run
 
@@ -55,6 +61,8 @@ def run_here(world: World, request: RunRequest, options: LaunchOptions) -> None:
         try:
             with folder_unless_refused(options.folder):
                 run = start_run(world, request, options)
+            for sentence in target_notes(request.recipe, request.needs):
+                options.notify(sentence)
             drive_pipeline(world, with_start_deadline(request, run), options)
             while has_migrated(world, request.run_id):
                 left_s = run.deadline_left_s(world.clock.now())

@@ -171,7 +171,7 @@ def test_admission_does_not_pay_for_cached_results(finished: Finished, tmp_path:
         smallest_usd.append(refused.value.smallest_usd)
     assert smallest_usd[1] < smallest_usd[0]
     decision = read_record(warm.store, "runs/small/decisions/train-1.json", Decision)
-    assert decision.question.notes == ("nothing is paid for ingest and preprocess: the results are cached",)
+    assert "nothing is paid for ingest and preprocess: the results are cached" in decision.question.notes
     enough = replace(run_request(recipe, budget_usd=smallest_usd[1]), run_id="enough", seed=7)
     first, _ = decide_and_reserve(warm, admit(warm, enough), enough, StageInputs())
     assert first.choice is not None and first.choice.cached
