@@ -23,7 +23,6 @@ from shoestring.runtime.admission.admit import (
     RunRequest,
     admit,
     after_waiting,
-    target_notes,
 )
 from shoestring.runtime.admission.start_gate import start_when_allowed, target_notes
 from shoestring.runtime.open_world import STORE_VARIABLE
