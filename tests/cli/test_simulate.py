@@ -42,6 +42,12 @@ def test_two_policies_are_reported_in_two_columns(tmp_path: Path) -> None:
     assert "8 pipelines in" in lines[-1]
 
 
+def test_a_policy_that_caps_memory_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "capped.yaml").write_text("name: capped\nguardrails: {memory_gb: {max: 4}}\n")
+    ran = shoestring("simulate", "--pipelines", 2, "--policy", tmp_path / "capped.yaml")
+    assert ran.code and "guardrails.memory_gb (4 GB) cannot be simulated" in ran.err
+
+
 def test_a_users_scenario_is_read_and_an_invalid_one_is_refused_with_the_place(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(

@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 import yaml
+from examples import examples
+from hypothesis import given
+from hypothesis import strategies as st
 from scenarios import NOTHING_WRONG, budgeted, scenario
 
 from shoestring.core.errors import WorldError
@@ -103,12 +106,12 @@ def test_a_training_migrates_when_another_pool_becomes_cheaper() -> None:
 def test_the_limits_of_adaptation_apply() -> None:
     base = on(("n2-standard-4", "g2-standard-4"), budgeted(0.6, scenario("images", **MOVING)))
     base = base.model_copy(update={"market": base.market.model_copy(update={"log_sd_per_day": 12.0})})
-    free = simulated(base, 10, 3)
+    free = simulated(base, 6, 3)
     for limits in ({"length": False}, {"min_validation_share": 1}, {"max_batch_factor": 1}):
-        bound = simulated(base, 10, 3, adaptation_limits=limits)
+        bound = simulated(base, 6, 3, adaptation_limits=limits)
         assert (bound.spent_usd, bound.trained_share) != (free.spent_usd, free.trained_share), limits
     gpus = on(EQUAL_GPUS, budgeted(1.0, scenario("images", **MOVING)))
-    bound = simulated(gpus, 10, 3, migration=MIGRATION, adaptation_limits={"pool": False})
+    bound = simulated(gpus, 6, 3, migration=MIGRATION, adaptation_limits={"pool": False})
     assert bound.migrations == 0
 
 
@@ -192,3 +195,43 @@ def test_validations_are_as_frequent_as_in_a_real_training() -> None:
     from shoestring.training.torch_ import session
 
     assert simulated_training.VALIDATIONS_PER_EPOCH == session.VALIDATIONS_PER_EPOCH
+
+
+@examples(20)
+@given(
+    seed=st.integers(0, 10**6),
+    migration=st.sampled_from([{}, MIGRATION]),
+    start=st.sampled_from([{}, {"max_delay_s": 20_000, "windows": CHEAP_HOURS, "yield_to_queue": 1}]),
+    guardrails=st.sampled_from(
+        [
+            {},
+            {"core_minutes": {"max": 100, "action": "rebalance"}},
+            {"core_minutes": {"max": 100, "action": "throttle"}},
+            {"skill": {"min": 0.4}, "usd_per_epoch": {"max_usd": "0.05", "action": "rebalance"}},
+            {"joules": {"max": 1e6, "action": "pause"}},
+        ]
+    ),
+    limits=st.fixed_dictionaries({"length": st.booleans(), "pool": st.booleans()}),
+    share=st.sampled_from([0, 0.5]),
+)
+def test_no_account_spends_above_its_cap_under_any_policy_and_faults(
+    seed: int,
+    migration: dict[str, Any],
+    start: dict[str, Any],
+    guardrails: dict[str, Any],
+    limits: dict[str, bool],
+    share: float,
+) -> None:
+    faults = {"crash_per_write": 0.02, "error_per_write": 0.01, "race_per_write": 0.3, "clock_skew_sd_s": 30}
+    market = MOVING["market"] | {"preemption_factor": 100.0, "windows": CHEAP_HOURS}
+    base = scenario(pipelines_per_hour=60, faults=faults | {"pods_lost_per_hour": 0.5}, market=market)
+    simulated(
+        on(EQUAL_GPUS, budgeted(1.5, base)),
+        6,
+        seed,
+        migration=migration,
+        start=start,
+        guardrails=guardrails,
+        adaptation_limits=limits,
+        candidate={"policy": {"name": "other", "workload_classes": ON_DEMAND_ONLY}, "share": share},
+    )
