@@ -31,6 +31,8 @@ def commands(node: Any, words: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
     """Yield every command below `node` with its words, in the order of the help page."""
     children = getattr(node, "commands", None)
     if children:
+        if words and node.invoke_without_command:
+            yield " ".join(words), node
         for name, child in children.items():
             yield from commands(child, (*words, name))
     else:

@@ -33,6 +33,8 @@ def commands() -> set[str]:
         if children is None:
             yield " ".join(words)
             return
+        if words and getattr(node, "invoke_without_command", False):
+            yield " ".join(words)
         for name, child in children.items():
             yield from walk(child, (*words, name))
 

@@ -81,10 +81,7 @@ def run(
     template: TemplateOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a recipe, from raw data to an evaluated model.
-
-    The run stays inside its budget.
-    """
+    """Run a recipe, from raw data to an evaluated model, inside its budget."""
     check_arguments(recipe, resume, on, template)
     if on:
         from shoestring.cli.argo_runs import run_on
@@ -97,25 +94,33 @@ def run(
     request = with_priority(
         requested_run(opened, recipe, resume, budget_from_option(budget), deadline, seed, campaign), priority
     )
-    folder = out or Path("runs") / request.run_id
-    hints = (
-        f"output of its steps: {folder / 'log.txt'}",
-        f"resume it: shoestring run --resume {request.run_id}{given_options(world, store, out)}",
-    )
+    folder, progress = out or Path("runs") / request.run_id, None if as_json else sys.stderr
+    options = LaunchOptions(path, absolute(store), folder, progress, wait, partial(typer.echo, err=True))
+    again = f"shoestring run --resume {request.run_id}{given_options(world, store, out)}"
+    hints = (f"output of its steps: {folder / 'log.txt'}", f"resume it: {again}")
     if resume and is_done(opened, resume):
         typer.echo(f"{resume} is done: nothing was started, and nothing was spent", err=True)
     else:
-        progress = None if as_json else sys.stderr
-        tell = partial(typer.echo, err=True)
-        try:
-            run_here(opened, request, LaunchOptions(path, absolute(store), folder, progress, wait, tell))
-        except Refused:
-            if not was_refused_by_router(opened, request.run_id):
-                raise
-            summary = summarise_run(read_run_story(opened.store, request.run_id))
-            if summary.status == "refused":
-                print_run_end(summary, "", hints, as_json)
+        run_unless_refused(opened, request, options, hints, as_json)
     print_run_end(export(opened.store, request.run_id, folder), str(folder / "report.html"), hints, as_json)
+
+
+def run_unless_refused(
+    world: World, request: RunRequest, options: LaunchOptions, hints: tuple[str, ...], as_json: bool
+) -> None:
+    """Drive the run to its end. A refusal by a routing decision ends the command as its summary says.
+
+    Raises:
+        Refused: there is no decision that explains it.
+    """
+    try:
+        run_here(world, request, options)
+    except Refused:
+        if not was_refused_by_router(world, request.run_id):
+            raise
+        summary = summarise_run(read_run_story(world.store, request.run_id))
+        if summary.status == "refused":
+            print_run_end(summary, "", hints, as_json)
 
 
 def requested_run(
