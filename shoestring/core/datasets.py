@@ -1,10 +1,12 @@
-"""Data sets in the store: manifests, their parts, and the encoding of a data set that models read."""
+"""Data sets in the store: manifests, their parts, the encoding of a data set that models read, and how fast
+the store's formats are.
+"""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import AwareDatetime, Field
 
 from shoestring.core import store_layout
 from shoestring.core.record import Record, StoredRecord
@@ -63,3 +65,27 @@ class Manifest(StoredRecord):
     quarantined: dict[str, int] = Field({}, description="reason -> quarantined rows")
     quarantine: str | None = Field(None, description="key of the blob with the quarantined rows")
     encoding: Encoding | None = None
+
+
+class FormatSpeed(Record):
+    """The cost of one format on the store's volume: seconds = rows x ns / 1e9 + bytes / (bytes/s).
+
+    Measured by the probe.
+    """
+
+    format: Format
+    write_ns_per_row: int
+    write_bytes_per_s: int
+    scan_ns_per_row: int
+    scan_bytes_per_s: int
+    take_ns_per_row: int
+    take_bytes_per_s: int
+    size_ratio: float = Field(gt=0, description="bytes on disk per byte of row data")
+
+
+class VolumeProbe(StoredRecord):
+    """The measured speeds of one volume."""
+
+    volume: str
+    as_of: AwareDatetime
+    speeds: tuple[FormatSpeed, ...]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from datetime import datetime
-from typing import Final, Literal, get_args
+from typing import Annotated, Final, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from shoestring.core.canonical_json import json_text
+from shoestring.core.store_layout import MAX_PART_BYTES, is_key
 
 SCHEMA_VERSION: Final = 4
 """The version of every stored object, world file and compiled pipeline.
@@ -33,6 +34,20 @@ class StoredRecord(Record):
     """A record that is stored or compiled, with the version in which it was written."""
 
     schema_version: SchemaVersion = SCHEMA_VERSION
+
+
+def check_name(name: str) -> str:
+    """Return a name that people write and that becomes a part of keys. Raises ValueError."""
+    if not is_key(name):
+        raise ValueError(
+            f"{name[:MAX_PART_BYTES]!r} cannot be a name: it becomes a part of the store's keys, so no '..', "
+            "backslash, double slash or control character"
+        )
+    return name
+
+
+KeyName = Annotated[str, AfterValidator(check_name)]
+"""A name that may be any text, as long as keys of the store can contain it."""
 
 
 def utc_text(moment: datetime) -> str:

@@ -11,6 +11,7 @@ pending/ACCOUNT/NUMBER/               entries that concurrent writers propose fo
     afterwards
 jobs/JOB_ID.json                      the run that an engine knows under its own id
 commitments/NAME/MONTH/NUMBER.json    prepaid hours, claimed by attempts
+test-openings/SPLIT/NUMBER.json       evaluations on a sealed test split, counted over all runs
 learned/...                           receipts, probes, fingerprints, stock-outs, libraries of images: input
     to the decisions of later runs
 
@@ -83,16 +84,6 @@ def check_prefix(prefix: str) -> str:
     if last not in (".", ".."):
         check_key(last or "all")
     return prefix
-
-
-def check_name(name: str) -> str:
-    """Return a name that people write and that becomes a part of keys. Raises ValueError."""
-    if not is_key(name):
-        raise ValueError(
-            f"{name[:MAX_PART_BYTES]!r} cannot be a name: it becomes a part of the store's keys, so no '..', "
-            "backslash, double slash or control character"
-        )
-    return name
 
 
 def blob(sha256: str) -> str:
@@ -237,6 +228,19 @@ def approval(run_id: str, sha256: str) -> str:
 
 def pending_entries(account_name: str, number: int) -> str:
     return f"pending/{account_name}/{number:08d}/"
+
+
+def test_openings(split_sha256: str) -> str:
+    """The prefix of the evaluations on one sealed test split."""
+    return f"test-openings/{split_sha256}/"
+
+
+def test_opening(split_sha256: str, number: int) -> str:
+    return f"{test_openings(split_sha256)}{number:09d}.json"
+
+
+def test_opening_of_run(split_sha256: str, run_id: str) -> str:
+    return f"{test_openings(split_sha256)}runs/{run_id}.json"
 
 
 def job(job_id: str) -> str:

@@ -19,3 +19,9 @@ def ms_text(ms: int) -> str:
 def join_names(names: Sequence[str]) -> str:
     """Return names as a list in words: "ingest, train and evaluate"."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def ordinal(number: int) -> str:
+    """Return a number as 1st, 2nd, 3rd, 4th, 11th, 21st."""
+    ending = "th" if number // 10 % 10 == 1 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number:,}{ending}"

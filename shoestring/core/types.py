@@ -10,11 +10,10 @@ from datetime import date
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, AwareDatetime, Field
+from pydantic import AwareDatetime, Field
 
 from shoestring.core.money import Usd
-from shoestring.core.record import Record, StoredRecord
-from shoestring.core.store_layout import check_name
+from shoestring.core.record import KeyName, Record, StoredRecord
 
 
 class Market(StrEnum):
@@ -48,8 +47,6 @@ WorkloadKind = Literal["compute", "data", "memory"]
 STAGE_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$"
 StageName = Annotated[str, Field(pattern=STAGE_NAME)]
 """A stage's name: part of the names of its records, and a label of its pods."""
-KeyName = Annotated[str, AfterValidator(check_name)]
-"""A name that may be any text, as long as keys of the store can contain it."""
 
 
 class Need(Record):
@@ -249,30 +246,6 @@ class RejectedPrice(Record):
 
     row: str
     reason: str
-
-
-class FormatSpeed(Record):
-    """The cost of one format on the store's volume: seconds = rows x ns / 1e9 + bytes / (bytes/s).
-
-    Measured by the probe.
-    """
-
-    format: Format
-    write_ns_per_row: int
-    write_bytes_per_s: int
-    scan_ns_per_row: int
-    scan_bytes_per_s: int
-    take_ns_per_row: int
-    take_bytes_per_s: int
-    size_ratio: float = Field(gt=0, description="bytes on disk per byte of row data")
-
-
-class VolumeProbe(StoredRecord):
-    """The measured speeds of one volume."""
-
-    volume: str
-    as_of: AwareDatetime
-    speeds: tuple[FormatSpeed, ...]
 
 
 class Placement(Record):

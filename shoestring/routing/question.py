@@ -12,12 +12,12 @@ from shoestring.config.preferences import Arm, CandidatePolicy, Preferences, Wor
 from shoestring.config.tariffs import Tariffs
 from shoestring.config.world import IMAGES, CommittedHours
 from shoestring.core.attempt_id import AttemptId
+from shoestring.core.datasets import FormatSpeed
 from shoestring.core.money import Usd, usd
 from shoestring.core.record import Record
 from shoestring.core.types import (
     STANDARD_CLASS,
     Format,
-    FormatSpeed,
     Market,
     Need,
     Pool,

@@ -13,9 +13,10 @@ from shoestring.backends.local import WorldFile, read_world_file
 from shoestring.config.budgets import Budgets
 from shoestring.config.policy import Policy, PriceWindow, Priority
 from shoestring.config.yaml_files import parse, read_text
+from shoestring.core.datasets import FormatSpeed
 from shoestring.core.errors import WorldError
 from shoestring.core.record import Record, StoredRecord
-from shoestring.core.types import FormatSpeed, Need
+from shoestring.core.types import Need
 from shoestring.pricing.templates import cloud_world
 from shoestring.routing.dag import build_dag
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from shoestring.core.types import Format, FormatSpeed, Need
+from shoestring.core.datasets import FormatSpeed
+from shoestring.core.types import Format, Need
 
 SPEEDS = (
     FormatSpeed(

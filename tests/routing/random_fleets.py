@@ -17,15 +17,15 @@ from routing_cases import FULL, PACKED, PARQUET, quote
 from shoestring.config.preferences import Preferences
 from shoestring.config.tariffs import Tariffs
 from shoestring.config.world import CommittedHours
-from shoestring.core.types import Format, FormatSpeed, Market, MarketTerms, Need, Pool, Quote
+from shoestring.core.datasets import FormatSpeed
+from shoestring.core.types import Format, Market, MarketTerms, Need, Pool, Quote
 from shoestring.pricing.calibration import LearnedSpeed
 from shoestring.routing.dag import UpstreamStage
 from shoestring.routing.question import CachedOutcome, Question
 
 AMPLE_USD = Decimal(1_000_000)
+# As fast as Parquet, and twice as large.
 LARGE_PACKED = PARQUET.model_copy(update={"format": Format.PACKED, "size_ratio": 0.8})
-"""As fast as Parquet, and twice as large."""
-
 SLOW_PARQUET = PARQUET.model_copy(update={"scan_ns_per_row": 30_000, "write_ns_per_row": 90_000})
 SLOW_TO_READ = PACKED.model_copy(update={"scan_ns_per_row": 60_000, "write_ns_per_row": 10_000})
 FAST_PACKED = PACKED.model_copy(update={"scan_ns_per_row": 3000, "write_ns_per_row": 10_000})

@@ -9,8 +9,9 @@ from typing import Any
 from hypothesis import strategies as st
 
 from shoestring.config.tariffs import Tariffs
+from shoestring.core.datasets import FormatSpeed
 from shoestring.core.money import usd
-from shoestring.core.types import Format, FormatSpeed, Market, MarketTerms, Need, NodeCapacity, Pool, Quote
+from shoestring.core.types import Format, Market, MarketTerms, Need, NodeCapacity, Pool, Quote
 from shoestring.pricing.calibration import LearnedSpeed
 from shoestring.routing.decide import choose
 from shoestring.routing.offers.enumerate import enumerate_offers

@@ -21,11 +21,12 @@ from shoestring.backends.folder_store import FolderStore
 from shoestring.backends.local import LocalCluster, open_local_world
 from shoestring.config.policy import Policy
 from shoestring.config.world import World
+from shoestring.core.datasets import FormatSpeed, VolumeProbe
 from shoestring.core.errors import BudgetExceeded
 from shoestring.core.interfaces import PodLifetime, Store
 from shoestring.core.pod_ref import PodRef
 from shoestring.core.record import record_bytes
-from shoestring.core.types import Format, FormatSpeed, Need, Pool, VolumeProbe
+from shoestring.core.types import Format, Need, Pool
 from shoestring.data.formats.volume_probe import volume_id
 from shoestring.data.recipe import Recipe, read_recipe
 from shoestring.data.run_records import Run

@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from shoestring.core.datasets import FormatSpeed
 from shoestring.core.interfaces import Clock
-from shoestring.core.types import Format, FormatSpeed
+from shoestring.core.types import Format
 from shoestring.data.formats.readers import open_rows, write_table
 
 ROWS = 8192

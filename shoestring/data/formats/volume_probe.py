@@ -9,10 +9,10 @@ from datetime import timedelta
 from pathlib import Path
 
 from shoestring.core import store_layout
+from shoestring.core.datasets import VolumeProbe
 from shoestring.core.errors import NotInStore, StoreError, StoreFull
 from shoestring.core.interfaces import Clock, Store
 from shoestring.core.record import digest, record_bytes
-from shoestring.core.types import VolumeProbe
 
 MAX_PROBE_AGE = timedelta(days=7)
 

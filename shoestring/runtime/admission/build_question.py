@@ -9,9 +9,10 @@ from datetime import datetime
 from shoestring.config.tariffs import Tariffs
 from shoestring.config.world import PriceBook, World
 from shoestring.core import store_layout
+from shoestring.core.datasets import VolumeProbe
 from shoestring.core.interfaces import Store
 from shoestring.core.record import digest, record_bytes
-from shoestring.core.types import STANDARD_CLASS, Format, Need, Pool, StockOut, VolumeProbe
+from shoestring.core.types import STANDARD_CLASS, Format, Need, Pool, StockOut
 from shoestring.data.formats.volume_probe import load_or_probe
 from shoestring.data.recipe import Recipe
 from shoestring.data.storage.blobs import load_manifest
