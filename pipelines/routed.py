@@ -15,7 +15,7 @@ from shoestring.components.settle import settle
 from shoestring.core.errors import UsageError
 from shoestring.core.record import SCHEMA_VERSION
 from shoestring.core.types import Need
-from shoestring.data.storage.cache import package_digest
+from shoestring.data.storage.import_closure import import_closure
 from shoestring.routing.dag import build_dag
 from shoestring.routing.dag import stages_from as stages_from
 from shoestring.routing.placement import ROUTE, SETTLE, STAGE_LABEL, is_stage
@@ -61,8 +61,13 @@ def own_stage(module: ModuleType, **settings: Any) -> Origin:
 
     `module` defines SHARED and run(work); `run` finds `settings` in the work that it is given.
     """
+    closure = import_closure(module.__name__)
     return Origin(
-        module=module.__name__, code=package_digest(module.__name__), settings=settings, shared=module.SHARED
+        module=module.__name__,
+        code=closure.digest,
+        libraries=closure.libraries,
+        settings=settings,
+        shared=module.SHARED,
     )
 
 

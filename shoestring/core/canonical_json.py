@@ -6,13 +6,18 @@ The standard library's C encoder does not indent, so indented output is slow the
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from json.encoder import encode_basestring_ascii as quoted
 from typing import Any
 
 
 def _float(value: float) -> str:
     return json.dumps(value, allow_nan=False)
+
+
+def canonical_bytes(value: Mapping[str, Any]) -> bytes:
+    """Return JSON in which equal values have equal bytes, without spaces."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
 _SCALARS: dict[type, Callable[[Any], str]] = {

@@ -70,6 +70,10 @@ class Cluster(Protocol):
         ...
 
 
+PARALLEL_READS = 16
+"""Objects that are read at the same time: the number of connections that the S3 store keeps open."""
+
+
 class Store(Protocol):
     """Objects under keys. Keys under `blobs/` are digests and never change."""
 

@@ -1,28 +1,32 @@
-"""The baselines that a model is compared with: the prior, and gradient boosting given the same core-seconds.
+"""The baselines that a model is compared with: the prior, and gradient boosting.
 
 Gradient boosting is scikit-learn's HistGradientBoosting with its default settings, fitted on the same
-encoded rows. It adds iterations until its time limit, and predicts with the number of iterations that has
-the lowest validation loss.
+encoded rows. It stops when the loss on the validation split no longer improves, and predicts with the number
+of iterations that has the lowest one. No clock decides, so equal rows and an equal seed give equal
+predictions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from shoestring.core.datasets import Encoding
-from shoestring.evaluation.metrics import Floats, Targets, log_loss, rmse
+from shoestring.evaluation.metrics import Targets
+from shoestring.evaluation.units import Floats
 
 MAX_ITERATIONS = 1000
+
+PATIENCE = 10
+"""Iterations without a lower validation loss after which the fit stops; scikit-learn's default."""
 
 MAX_CATEGORIES = 255
 """The number of categories of one feature that HistGradientBoosting supports."""
 
-Monotonic = Callable[[], float]
 ReportIterations = Callable[[int], None]
 
 
@@ -44,14 +48,16 @@ class FeatureTable:
 
 @dataclass(frozen=True, slots=True)
 class BoostedTrees:
-    """A fitted gradient boosting model. It predicts with the first `iterations` of its
-    `fitted_iterations`."""
+    """A fitted gradient boosting model, and scikit-learn's name of its kind.
 
+    It predicts with the first `iterations` of its `fitted_iterations`.
+    """
+
+    name: str
     estimator: Any
     category_ranks: dict[int, Floats]
     iterations: int
     fitted_iterations: int
-    elapsed_s: float
     stop_reason: str
 
     def predict(self, x: Floats) -> Floats:
@@ -65,67 +71,48 @@ class BoostedTrees:
 
 
 def fit_boosted_trees(
-    train: FeatureTable,
-    val: FeatureTable,
-    encoding: Encoding,
-    seed: int,
-    limit_s: float,
-    now_s: Monotonic,
-    report: ReportIterations,
+    train: FeatureTable, val: FeatureTable, encoding: Encoding, seed: int, report: ReportIterations
 ) -> BoostedTrees:
-    """Fit for `limit_s` seconds and at least one iteration, then choose the number of iterations on `val`.
+    """Fit until the loss on `val` no longer improves, and choose the number of iterations on `val`.
 
     `report` receives the number of iterations so far, and may raise to stop the fit.
     """
-    estimator = _unfitted(encoding, seed)
-    started_s = now_s()
+    name, estimator = _unfitted(encoding, seed, report)
     ranks = _category_ranks(train.x, encoding)
-    estimator.set_params(scoring=_TimeLimit(started_s + limit_s, now_s, report)).fit(
-        _merge_rare_categories(train.x, ranks), train.y
-    )
-    fitted, elapsed_s = int(estimator.n_iter_), now_s() - started_s
+    inputs = [_merge_rare_categories(each.x, ranks) for each in (train, val)]
+    estimator.fit(inputs[0], train.y, X_val=inputs[1], y_val=val.y)
+    fitted = int(estimator.n_iter_)
     stop_reason = (
-        "it reached its time limit"
+        "its validation loss stopped improving"
         if fitted < MAX_ITERATIONS
         else f"it reached the maximum of {MAX_ITERATIONS} iterations"
     )
-    whole = BoostedTrees(estimator, ranks, fitted, fitted, elapsed_s, stop_reason)
-    loss, weights = rmse if encoding.task == "regression" else log_loss, np.ones(len(val.y))
-    losses = [loss(val.y, p)(weights) for p in whole.staged_predictions(val.x)]
-    return replace(whole, iterations=1 + int(np.argmin(losses)))
+    # The first score is that of no iteration. At least one is used.
+    iterations = 1 + int(np.argmax(estimator.validation_score_[1:]))
+    return BoostedTrees(name, estimator, ranks, iterations, fitted, stop_reason)
 
 
-@dataclass(slots=True, eq=False)
-class _TimeLimit:
-    """A scorer that stops a fit at a time limit.
-
-    scikit-learn calls it before the first iteration and after each, and continues while the score rises.
-    """
-
-    ends_s: float
-    now_s: Monotonic
-    report: ReportIterations
-    iterations: int = -1
-
-    def __call__(self, estimator: Any, x: Any, y: Any) -> float:
-        self.iterations += 1
-        self.report(self.iterations)
-        return float(self.iterations) if self.now_s() < self.ends_s else -1.0
-
-
-def _unfitted(encoding: Encoding, seed: int) -> Any:
+def _unfitted(encoding: Encoding, seed: int, report: ReportIterations) -> tuple[str, Any]:
+    """Return the name of the kind of estimator, and the estimator."""
     from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
     kind = HistGradientBoostingRegressor if encoding.task == "regression" else HistGradientBoostingClassifier
-    return kind(
+
+    class Reported(kind):  # type: ignore[misc, valid-type]
+        """The estimator, which reports its iterations. scikit-learn has no callback after an iteration."""
+
+        def _check_early_stopping_loss(self, *arrays: Any, **named_arrays: Any) -> bool:
+            report(len(self.validation_score_))
+            return bool(super()._check_early_stopping_loss(*arrays, **named_arrays))
+
+    estimator = Reported(
         max_iter=MAX_ITERATIONS,
         early_stopping=True,
-        validation_fraction=None,
-        n_iter_no_change=1,
-        tol=0,
+        n_iter_no_change=PATIENCE,
         categorical_features=[feature.kind == "categorical" for feature in encoding.features],
         random_state=seed,
     )
+    return kind.__name__, estimator
 
 
 def _category_ranks(x: Floats, encoding: Encoding) -> dict[int, Floats]:

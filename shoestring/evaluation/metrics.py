@@ -1,7 +1,10 @@
-"""The evaluation metrics. Each is prepared once for a set of rows and then computed under many row weights.
+"""The evaluation metrics. Each is prepared once for the rows of a split, as sums over its sampling units, and
+then computed under many weights of these units.
 
-Shapes: n rows, k classes. y: int[n] classes, or float[n]. p: float[n, k] probabilities, or float[n] in
-the units of y. w: float[n] row weights, not all 0.
+A metric of n rows under resampled weights then costs as much as there are units, not rows.
+
+Shapes: n rows, k classes, u sampling units. y: int[n] classes, or float[n]. p: float[n, k] probabilities, or
+float[n] in the units of y. w: float[..., u] unit weights, each row of them not all 0.
 """
 
 from __future__ import annotations
@@ -12,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from shoestring.data.recipe import METRICS, Task
+from shoestring.evaluation.units import Floats, SamplingUnits, make_units
 
-Floats = np.ndarray[Any, np.dtype[np.floating[Any]]]
 Targets = np.ndarray[Any, np.dtype[Any]]
-Statistic = Callable[[Floats], float]
-"""w -> the metric. Returns nan when the weights leave nothing to measure."""
+Statistic = Callable[[Floats], Floats]
+"""w float[..., u] -> the metric, float[...]. It is nan where the weights leave nothing to measure."""
 
 MIN_PROBABILITY = 1e-7
 """Probabilities are clipped to this minimum, so that one confident mistake does not make the log loss
@@ -30,9 +33,16 @@ BIASED_UNDER_RESAMPLING = frozenset({"ece"})
 exceed the measured one and their quantiles are no confidence interval."""
 
 
-def statistics(task: Task, y: Targets, p: Floats) -> dict[str, Statistic]:
-    """Return the metrics of a task by name, each prepared for these rows."""
-    made: dict[str, Callable[[Targets, Floats], Statistic]] = {
+MAX_PAIRED_UNITS = 256
+"""Up to this many units, the AUC is prepared as the pairs of all units; with more, each draw counts rows."""
+
+ROUNDING = 1e-12
+"""A variance below this share of the mean square is rounding: all values are equal."""
+
+
+def statistics(task: Task, y: Targets, p: Floats, units: SamplingUnits | None = None) -> dict[str, Statistic]:
+    """Return the metrics of a task by name, each prepared for these rows. `units` None: every row is one."""
+    made: dict[str, Callable[[Targets, Floats, SamplingUnits], Statistic]] = {
         "log_loss": log_loss,
         "accuracy": accuracy,
         "auc": auc,
@@ -41,68 +51,93 @@ def statistics(task: Task, y: Targets, p: Floats) -> dict[str, Statistic]:
         "mae": mae,
         "r2": r2,
     }
-    return {name: made[name](y, p) for name in METRICS[task]}
+    units = units or make_units(None, len(y))
+    return {name: made[name](y, p, units) for name in METRICS[task]}
 
 
-def log_loss(y: Targets, p: Floats) -> Statistic:
+def log_loss(y: Targets, p: Floats, units: SamplingUnits) -> Statistic:
     """Return the mean of -ln p of the true class, in nats."""
-    return _mean(-np.log(np.clip(p[np.arange(len(y)), y].astype(np.float64), MIN_PROBABILITY, 1.0)))
+    true = p[np.arange(len(y)), y].astype(np.float64)
+    return mean(-np.log(np.clip(true, MIN_PROBABILITY, 1.0)), units)
 
 
-def accuracy(y: Targets, p: Floats) -> Statistic:
+def accuracy(y: Targets, p: Floats, units: SamplingUnits) -> Statistic:
     """Return the share of rows whose most likely class is the true one."""
-    return _mean((p.argmax(axis=1) == y).astype(np.float64))
+    return mean((p.argmax(axis=1) == y).astype(np.float64), units)
 
 
-def auc(y: Targets, p: Floats) -> Statistic:
+def auc(y: Targets, p: Floats, units: SamplingUnits) -> Statistic:
     """Return the chance that a row of class 1 ranks above a row of class 0; ties count half (Mann and
     Whitney 1947)."""
     order = np.argsort(p[:, 1], kind="stable")
     ranked, positive = p[order, 1], (y[order] == 1).astype(np.float64)
     starts = np.flatnonzero(np.r_[True, ranked[1:] != ranked[:-1]])
+    unit_of_rank = units.unit_of_row[order]
+    if units.count <= MAX_PAIRED_UNITS:
+        return _auc_of_pairs(positive, starts, SamplingUnits(unit_of_rank, units.count))
+    return _auc_of_rows(positive, starts, unit_of_rank)
 
-    def weighted(w: Floats) -> float:
-        w_ranked = w[order]
+
+def _auc_of_pairs(positive: Floats, starts: Targets, ranked_units: SamplingUnits) -> Statistic:
+    """Return the AUC from the number of times that a row of one unit ranks above a row of another.
+
+    `starts` are the first rows of each run of ties.
+    """
+    count, unit = ranked_units.count, ranked_units.unit_of_row
+    run = np.repeat(np.arange(len(starts)), np.diff(np.r_[starts, len(positive)]))
+    won: Floats = np.empty((count, count))
+    for other in range(count):
+        zeros = np.add.reduceat((1.0 - positive) * (unit == other), starts)
+        won[:, other] = ranked_units.sums(positive * (zeros.cumsum() - zeros / 2)[run])
+    ones, zeros = ranked_units.sums(positive), ranked_units.sums(1.0 - positive)
+    return lambda w: _ratio(((w @ won) * w).sum(axis=-1), (w @ ones) * (w @ zeros))
+
+
+def _auc_of_rows(positive: Floats, starts: Targets, unit_of_rank: Targets) -> Statistic:
+    def weighted(w: Floats) -> Floats:
+        if w.ndim > 1:
+            return np.array([weighted(each) for each in w])
+        w_ranked = w[unit_of_rank]
         ones = np.add.reduceat(w_ranked * positive, starts)
         zeros = np.add.reduceat(w_ranked * (1.0 - positive), starts)
-        pairs = ones.sum() * zeros.sum()
-        return float(ones @ (zeros.cumsum() - zeros / 2) / pairs) if pairs else float("nan")
+        return _ratio(ones @ (zeros.cumsum() - zeros / 2), ones.sum() * zeros.sum())
 
     return weighted
 
 
-def ece(y: Targets, p: Floats) -> Statistic:
+def ece(y: Targets, p: Floats, units: SamplingUnits) -> Statistic:
     """Return the expected calibration error: the mean over rows of |mean confidence - accuracy| of their
     bin."""
     confidence, correct = confidences(y, p)
-    bins = bin_indices(confidence)
-    gaps = confidence - correct
-
-    def weighted(w: Floats) -> float:
-        return float(np.abs(np.bincount(bins, w * gaps, ECE_BINS)).sum() / w.sum())
-
-    return weighted
+    cell = units.unit_of_row * ECE_BINS + bin_indices(confidence)
+    gaps = np.bincount(cell, confidence - correct, units.count * ECE_BINS).reshape(units.count, ECE_BINS)
+    sizes = units.sizes()
+    return lambda w: np.abs(w @ gaps).sum(axis=-1) / (w @ sizes)
 
 
-def rmse(y: Targets, p: Floats) -> Statistic:
+def rmse(y: Targets, p: Floats, units: SamplingUnits) -> Statistic:
     """Return the root mean squared error, in the units of y."""
-    squared = _mean((p.astype(np.float64) - y) ** 2)
-    return lambda w: float(np.sqrt(squared(w)))
+    squared = mean((p.astype(np.float64) - y) ** 2, units)
+    return lambda w: np.sqrt(squared(w))
 
 
-def mae(y: Targets, p: Floats) -> Statistic:
+def mae(y: Targets, p: Floats, units: SamplingUnits) -> Statistic:
     """Return the mean absolute error, in the units of y."""
-    return _mean(np.abs(p.astype(np.float64) - y))
+    return mean(np.abs(p.astype(np.float64) - y), units)
 
 
-def r2(y: Targets, p: Floats) -> Statistic:
+def r2(y: Targets, p: Floats, units: SamplingUnits) -> Statistic:
     """Return the share of y's variance that the predictions explain; nan when y is constant."""
     known = y.astype(np.float64)
-    residuals = (p.astype(np.float64) - known) ** 2
+    residuals = units.sums((p.astype(np.float64) - known) ** 2)
+    # From its mean, so that the difference of squares below loses no digits.
+    centred = known - known.mean()
+    sums, squares, sizes = units.sums(centred), units.sums(centred**2), units.sizes()
 
-    def weighted(w: Floats) -> float:
-        variance = w @ (known - w @ known / w.sum()) ** 2
-        return float(1.0 - w @ residuals / variance) if variance > 0 else float("nan")
+    def weighted(w: Floats) -> Floats:
+        square = w @ squares
+        variance = square - (w @ sums) ** 2 / (w @ sizes)
+        return 1.0 - _ratio(w @ residuals, np.where(variance > ROUNDING * square, variance, 0.0))
 
     return weighted
 
@@ -124,5 +159,18 @@ def bin_indices(probability: Floats) -> np.ndarray[Any, np.dtype[np.int64]]:
     return np.minimum((probability * ECE_BINS).astype(np.int64), ECE_BINS - 1)
 
 
-def _mean(values: Floats) -> Statistic:
-    return lambda w: float(w @ values / w.sum())
+def mean(values: Floats, units: SamplingUnits) -> Statistic:
+    """Return the mean of float[n]."""
+    sums, sizes = units.sums(values), units.sizes()
+    return lambda w: (w @ sums) / (w @ sizes)
+
+
+def share(outcome: Floats, chosen: Floats, units: SamplingUnits) -> Statistic:
+    """Return the mean of float[n] over the chosen rows, whose weight is 1.0 in float[n] and 0.0 elsewhere."""
+    sums, sizes = units.sums(outcome * chosen), units.sums(chosen)
+    return lambda w: _ratio(w @ sums, w @ sizes)
+
+
+def _ratio(part: Floats, whole: Floats) -> Floats:
+    """Return part / whole, and nan where the whole is 0."""
+    return np.asarray(part / np.where(whole == 0, np.nan, whole))

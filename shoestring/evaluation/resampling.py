@@ -1,6 +1,7 @@
 """Bootstrap confidence intervals over sampling units: groups of correlated rows, or single rows.
 
-A unit that is drawn twice gives its rows twice the weight. All metrics and all models use the same draws,
+A unit that is drawn twice gives its rows twice the weight. Metrics are computed from sums over the rows of
+each unit, so a draw costs as much as there are units. All metrics and all models use the same draws,
 so that differences are paired. With few units the percentile interval is too narrow. It is widened as in
 Hesterberg 2015, "What Teachers Should Know About the Bootstrap", section 5.3 ("expanded percentile
 interval"): the tails are those that a t interval with units - 1 degrees of freedom, whose standard error
@@ -12,13 +13,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from statistics import NormalDist
-from typing import Any
 
 import numpy as np
 
-from shoestring.evaluation.metrics import Floats, Statistic
+from shoestring.evaluation.metrics import Statistic
 from shoestring.evaluation.results import Score
+from shoestring.evaluation.units import Floats, SamplingUnits
 
 RESAMPLES = 1000
 CONFIDENCE = 0.95
@@ -28,27 +30,16 @@ MIN_UNITS = 5
 NORMAL = NormalDist()
 
 
-@dataclass(frozen=True, slots=True)
-class ResamplingUnits:
-    """The sampling unit of each row: int[n], from 0 to count - 1."""
-
-    unit_of_row: np.ndarray[Any, np.dtype[np.int64]]
-    count: int
-
-    def draws(self, seed: int) -> Iterator[Floats]:
-        """Yield `RESAMPLES` vectors of row weights, float[n]. The same seed yields the same weights."""
-        generator = np.random.default_rng(seed)
-        for _ in range(RESAMPLES):
-            drawn = np.bincount(generator.integers(self.count, size=self.count), minlength=self.count)
-            yield drawn.astype(np.float64)[self.unit_of_row]
+MAX_BLOCK, BLOCK_CELLS = 50, 1 << 21
+"""The draws that are computed at once, at most; fewer where their unit weights would need more cells."""
 
 
-def make_units(groups: np.ndarray[Any, Any] | None, rows: int) -> ResamplingUnits:
-    """Return one unit for each distinct value of `groups`; with None, one unit for each row."""
-    if groups is None:
-        return ResamplingUnits(np.arange(rows), rows)
-    found, unit_of_row = np.unique(groups, return_inverse=True)
-    return ResamplingUnits(unit_of_row, len(found))
+def draws(units: SamplingUnits, seed: int) -> Iterator[Floats]:
+    """Yield `RESAMPLES` vectors of unit weights, float[units]. The same seed yields the same weights."""
+    generator = np.random.default_rng(seed)
+    for _ in range(RESAMPLES):
+        drawn = np.bincount(generator.integers(units.count, size=units.count), minlength=units.count)
+        yield drawn.astype(np.float64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,21 +69,24 @@ class ResampledMetric:
 
 def resample(
     statistics: Sequence[Statistic],
-    units: ResamplingUnits,
+    units: SamplingUnits,
     seed: int,
     report: Callable[[str, int], None],
 ) -> list[ResampledMetric]:
-    """Compute each statistic on the rows as they are, and under the same draws.
+    """Compute each statistic with every unit once, and under the same draws.
 
-    `report` is called before each draw, and may raise to stop.
+    `report` is called before each block of draws, and may raise to stop.
     """
-    drawn = np.empty((RESAMPLES, len(statistics)))
-    for index, w in enumerate(units.draws(seed)):
-        report("resampling", index)
-        drawn[index] = [statistic(w) for statistic in statistics]
-    unweighted = np.ones(len(units.unit_of_row))
+    drawn, weights = np.empty((RESAMPLES, len(statistics))), draws(units, seed)
+    block = max(1, min(MAX_BLOCK, BLOCK_CELLS // units.count))
+    for start in range(0, RESAMPLES, block):
+        report("resampling", start)
+        w = np.stack(list(islice(weights, block)))
+        for index, statistic in enumerate(statistics):
+            drawn[start : start + block, index] = statistic(w)
+    once = np.ones(units.count)
     return [
-        ResampledMetric(statistic(unweighted), drawn[:, index], units.count)
+        ResampledMetric(float(statistic(once)), drawn[:, index], units.count)
         for index, statistic in enumerate(statistics)
     ]
 

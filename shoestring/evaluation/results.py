@@ -8,6 +8,7 @@ from pydantic import Field
 
 from shoestring.core.money import Usd
 from shoestring.core.record import Record, StoredRecord
+from shoestring.core.text import ordinal
 
 HIGHER_IS_BETTER = frozenset({"accuracy", "auc", "r2"})
 """For the other metrics (log_loss, ece, rmse, mae), lower is better."""
@@ -72,6 +73,18 @@ class CalibrationBin(Record):
     high: float | None = None
 
 
+class SealedOpening(Record):
+    """How often the test split has been opened, this evaluation included, and its size."""
+
+    number: int = Field(ge=1, description="of this evaluation, among those of all runs on the same test rows")
+    units: int
+    unit: str = Field(description="days, groups or rows")
+
+    @property
+    def sentence(self) -> str:
+        return f"the {ordinal(self.number)} evaluation on these {self.units:,} {self.unit}"
+
+
 class EvaluationResults(StoredRecord):
     """All scores of one evaluation."""
 
@@ -86,6 +99,9 @@ class EvaluationResults(StoredRecord):
     )
     unit_count: int = Field(description="number of sampling units in the test split")
     resamples: int
+    opening: SealedOpening | None = Field(
+        None, exclude_if=is_none, description="null: an earlier version made it, and counted nothing"
+    )
     model: ScoredModel
     baselines: tuple[ScoredModel, ...]
     skipped_baselines: dict[str, str] = Field({}, description="baseline that was not fitted -> reason")

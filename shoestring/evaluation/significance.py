@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
@@ -13,15 +12,16 @@ from shoestring.core.datasets import Encoding
 from shoestring.core.errors import StageFailed
 from shoestring.evaluation.metrics import (
     BIASED_UNDER_RESAMPLING,
-    Floats,
     Statistic,
     Targets,
     bin_indices,
     confidences,
+    share,
     statistics,
 )
-from shoestring.evaluation.resampling import ResampledMetric, ResamplingUnits, resample
+from shoestring.evaluation.resampling import ResampledMetric, resample
 from shoestring.evaluation.results import BaselineFit, CalibrationBin, Score, ScoredModel
+from shoestring.evaluation.units import Floats, SamplingUnits
 
 ReportPhase = Callable[[str, int], None]
 """Receives the current phase and a progress count. May raise to stop the evaluation."""
@@ -49,7 +49,7 @@ def score_models(
     encoding: Encoding,
     y: Targets,
     predictions: Sequence[Predictions],
-    units: ResamplingUnits,
+    units: SamplingUnits,
     seed: int,
     report: ReportPhase,
 ) -> ModelComparison:
@@ -64,7 +64,7 @@ def score_models(
                 f"{invalid} of {each.values.size} predictions of the {each.name} are not finite numbers: "
                 "it cannot be scored"
             )
-    metrics = [statistics(encoding.task, y, each.values) for each in predictions]
+    metrics = [statistics(encoding.task, y, each.values, units) for each in predictions]
     bins = [] if encoding.task == "regression" else _bins(y, predictions[0].values, units)
     wanted = [statistic for each in metrics for statistic in each.values()] + [each.observed for each in bins]
     found = iter(resample(wanted, units, seed, report))
@@ -109,24 +109,20 @@ class _CalibrationStatistic:
     observed: Statistic
 
     def calibration_bin(self, observed: ResampledMetric) -> CalibrationBin:
-        share = replace(observed, units=self.units).score()
+        found = replace(observed, units=self.units).score()
         return CalibrationBin(
-            predicted=self.predicted, observed=share.value, rows=self.rows, low=share.low, high=share.high
+            predicted=self.predicted, observed=found.value, rows=self.rows, low=found.low, high=found.high
         )
 
 
-def _bins(y: Targets, p: Floats, units: ResamplingUnits) -> list[_CalibrationStatistic]:
+def _bins(y: Targets, p: Floats, units: SamplingUnits) -> list[_CalibrationStatistic]:
     probability, outcome = confidences(y, p)
     bin_of_row = bin_indices(probability)
     found = []
     for index in np.unique(bin_of_row):
-        rows = np.flatnonzero(bin_of_row == index)
-        unit_count = len(np.unique(units.unit_of_row[rows]))
-        observed = partial(_share, rows, outcome[rows])
-        found.append(_CalibrationStatistic(float(probability[rows].mean()), len(rows), unit_count, observed))
+        chosen = bin_of_row == index
+        unit_count = len(np.unique(units.unit_of_row[chosen]))
+        observed = share(outcome, chosen.astype(np.float64), units)
+        predicted, rows = float(probability[chosen].mean()), int(chosen.sum())
+        found.append(_CalibrationStatistic(predicted, rows, unit_count, observed))
     return found
-
-
-def _share(rows: Targets, outcome: Floats, w: Floats) -> float:
-    weight = w[rows].sum()
-    return float(w[rows] @ outcome / weight) if weight else float("nan")

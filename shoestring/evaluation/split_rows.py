@@ -11,7 +11,8 @@ from shoestring.core.errors import DataError
 from shoestring.core.interfaces import Store
 from shoestring.data.formats.readers import EncodedRows, open_rows
 from shoestring.data.storage.blobs import open_blob
-from shoestring.evaluation.metrics import Floats, Targets
+from shoestring.evaluation.metrics import Targets
+from shoestring.evaluation.units import Floats
 
 BATCH_ROWS = 1 << 17
 

@@ -8,34 +8,14 @@ from pydantic import JsonValue
 from shoestring.core.errors import StageFailed, StageStopped
 from shoestring.core.types import Need, StageOutcome
 from shoestring.data.recipe import Recipe
-from shoestring.data.storage.cache import code_digest
 from shoestring.data.transforms import ingest
 from shoestring.stages.work import StageProgress, Work
-
-SHARED = True
 
 # Measured on 336,776 flights of 92 bytes of text: 1.1 s of imports in two processes (supervisor and child),
 # then 0.9 to 1.1 s of CPU with writing, and 340 MB of memory; 650 MB with ten times the rows, since the size
 # of a part is bounded. A second core changed neither: Arrow numbers bad rows only when it reads in one
 # thread.
 NEED = Need(stage="ingest", setup_s=1.5, cpu_us_per_row=2.4, writes_bytes_per_row=160, memory_fixed_gb=0.7)
-
-
-def code() -> str:
-    """Return the digest of the code that computes this stage."""
-    return code_digest(
-        "data.formats.packed",
-        "data.formats.readers",
-        "data.sources.check_columns",
-        "data.sources.column_types",
-        "data.sources.csv_reader",
-        "data.sources.files",
-        "data.sources.parquet_reader",
-        "data.sources.quarantine",
-        "data.storage.part_writer",
-        "data.transforms.ingest",
-        "stages.ingest",
-    )
 
 
 def settings(recipe: Recipe, seed: int) -> dict[str, JsonValue]:

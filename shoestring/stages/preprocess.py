@@ -8,11 +8,8 @@ from pydantic import JsonValue
 from shoestring.core.errors import StageFailed, StageStopped
 from shoestring.core.types import Need, StageOutcome
 from shoestring.data.recipe import Recipe
-from shoestring.data.storage.cache import code_digest
 from shoestring.data.transforms import preprocess
 from shoestring.stages.work import StageProgress, Work
-
-SHARED = True
 
 # Measured on 336,776 flights: 1.1 s of imports in two processes (supervisor and child), then 0.3 to 0.6 s of
 # CPU by format, with reading and writing, and 330 MB of memory; 510 MB with ten times the rows, since the
@@ -25,22 +22,6 @@ NEED = Need(
     writes_bytes_per_row=90,
     memory_fixed_gb=0.6,
 )
-
-
-def code() -> str:
-    """Return the digest of the code that computes this stage."""
-    return code_digest(
-        "data.formats.packed",
-        "data.formats.readers",
-        "data.sources.check_columns",
-        "data.storage.part_writer",
-        "data.transforms.encode",
-        "data.transforms.join",
-        "data.transforms.preprocess",
-        "data.transforms.split",
-        "data.transforms.target",
-        "stages.preprocess",
-    )
 
 
 def settings(recipe: Recipe, seed: int) -> dict[str, JsonValue]:

@@ -10,20 +10,18 @@ from pydantic import JsonValue
 from shoestring.core import store_layout
 from shoestring.core.datasets import Manifest
 from shoestring.core.errors import DataError
+from shoestring.core.interfaces import Store
 from shoestring.core.receipt import AdaptationChange, SpendForecast
 from shoestring.core.record import record_bytes
 from shoestring.core.types import Need, StageOutcome
 from shoestring.data.formats.readers import open_rows
 from shoestring.data.recipe import Recipe
 from shoestring.data.storage.blobs import load_manifest, open_blob, put_blob
-from shoestring.data.storage.cache import code_digest
 from shoestring.stages.work import StageProgress, Work
 from shoestring.training.model_record import ModelRecord
 
 if TYPE_CHECKING:
     from shoestring.training.torch_.task import TrainingTask
-
-SHARED = False
 
 ProgressReporter = Callable[
     [str, int, int, dict[str, float], tuple[AdaptationChange, ...], SpendForecast | None], None
@@ -48,43 +46,19 @@ NEED = Need(
 )
 
 
-def code() -> str:
-    """Return the digest of the code that computes this stage."""
-    return code_digest(
-        "config.adaptation",
-        "config.guardrails",
-        "data.formats.readers",
-        "data.loading.loader",
-        "data.loading.shuffle",
-        "spending.guard",
-        "spending.spend_forecast",
-        "stages.train",
-        "training.control.controller",
-        "training.control.guardrails",
-        "training.control.schedule",
-        "training.control.step_costs",
-        "training.curve",
-        "training.model_record",
-        "training.torch_.adaptation",
-        "training.torch_.checkpoint",
-        "training.torch_.guardrail_actions",
-        "training.torch_.learner",
-        "training.torch_.loop",
-        "training.torch_.net",
-        "training.torch_.session",
-        "training.torch_.task",
-        "training.torch_.training_state",
-    )
-
-
 def settings(recipe: Recipe, seed: int) -> dict[str, JsonValue]:
-    """Return the settings that the result depends on."""
+    """Return the settings that the result depends on.
+
+    No budget, deadline or limit of the policy is one of them: a training that one of them ended or changed is
+    the result of its own run only.
+    """
     return {"train": recipe.train.model_dump(mode="json"), "seed": seed}
 
 
 def run(work: Work) -> StageOutcome:
     """Train a model. Raises DataError, CorruptObject, StoreFull, StageFailed, StageStopped."""
     from shoestring.training.torch_.loop import Training
+    from shoestring.training.torch_.training_state import depends_on_limits
 
     manifest = load_manifest(work.store, work.inputs["data"])
     task = make_task(work, manifest)
@@ -109,16 +83,31 @@ def run(work: Work) -> StageOutcome:
         validation_share=state.validation_share,
         sample_ranges=state.sample_ranges,
     )
-    key = store_layout.model(work.run_id)
-    work.store.put(key, record_bytes(model))
+    records = store_records(work.store, model)
     return StageOutcome(
-        key=key,
+        key=records["model.json"],
         artifact=store_layout.blob(weights_sha256),
         rows=len(task.train),
         samples=state.samples,
         metrics={} if trained.val_loss is None else {f"val_{task.metric}": trained.val_loss},
         stop_reason=trained.stop_reason,
+        only_its_run=depends_on_limits(state) or trained.val_loss is None,
+        records=records,
     )
+
+
+def store_records(store: Store, model: ModelRecord) -> dict[str, str]:
+    """Store the model's record; return the names of the run's records of its training, and the keys of their
+    contents.
+
+    These keys stay valid for other runs, whatever becomes of this run.
+    """
+    data, curve = record_bytes(model), store.fetch(store_layout.curve(model.run_id)).read_bytes()
+    store.put(store_layout.model(model.run_id), data)
+    return {
+        name: store_layout.blob(put_blob(store, content))
+        for name, content in (("model.json", data), ("curve.json", curve))
+    }
 
 
 def make_task(work: Work, manifest: Manifest) -> TrainingTask:

@@ -40,7 +40,10 @@ class Origin(Record):
     """
 
     module: str = Field(description="has `run(work) -> StageOutcome`; imported only in the stage's pod")
-    code: str = Field(description="digest of the sources of the module's package")
+    code: str = Field(description="digest of the sources that the module's imports reach")
+    libraries: tuple[str, ...] = Field(
+        (), description="libraries that they import; their versions in the stage's image are in the cache key"
+    )
     settings: dict[str, JsonValue] = Field(
         {}, description="the settings in the pipeline; the code reads them from `work.settings`"
     )

@@ -1,7 +1,5 @@
 """A whole evaluation in a store, of predictors with a known true model."""
 
-import subprocess
-import sys
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -15,15 +13,12 @@ from shoestring.core.errors import DataError, StageFailed, StageStopped
 from shoestring.core.interfaces import Store
 from shoestring.core.record import record_bytes
 from shoestring.data.formats.readers import EncodedRows
-from shoestring.data.recipe import METRICS
+from shoestring.data.recipe import METRICS, Split
 from shoestring.evaluation.evaluate import (
-    BASELINE_S,
-    BASELINE_S_PER_ROW,
     BOOSTING,
     FINISH_S,
     EvaluationRequest,
     evaluate,
-    fit_limit,
 )
 from shoestring.evaluation.results import EvaluationResults
 from shoestring.spending.meter import Meter
@@ -53,6 +48,8 @@ def true_predictor(task: Task) -> Any:
 def evaluation_request(data_key: str, predict: Any, **changes: Any) -> EvaluationRequest:
     fields = {
         "run_id": "one",
+        "split": Split(),
+        "split_seed": 0,
         "dataset_key": data_key,
         "model_key": MODEL_KEY,
         "metric_for": lambda task: METRICS[task][0],
@@ -110,7 +107,8 @@ def test_the_true_model_is_significantly_better_than_the_baselines(tmp_path: Pat
             and difference.low < difference.value < difference.high < 0
         )
     fit = card.baselines[1].fit
-    assert fit is not None and fit.limit_s == 0.6 and 1 <= fit.iterations <= fit.fitted_iterations
+    assert fit is not None and 1 <= fit.iterations < fit.fitted_iterations
+    assert fit.cpu_s and fit.usd is not None and fit.usd > 0
 
 
 def test_a_model_worse_than_the_prior_has_a_worse_score(tmp_path: Path) -> None:
@@ -196,23 +194,50 @@ def test_evaluation_can_be_stopped_in_every_phase(tmp_path: Path, where: str) ->
         evaluate(evaluation_request(data_key, true_predictor("binary")), store, CLOCK, report)
 
 
-def test_the_time_limit_is_the_minimum_of_training_time_row_limit_and_time_left() -> None:
-    encoding = encoding_of("binary", np.zeros(1, int))
-    quick, slow = (
-        model_of("datasets/one/1.json", encoding, 3.0, cores=2),
-        model_of("datasets/one/1.json", encoding, 300.0, cores=2),
-    )
-    assert fit_limit(quick, 2, 10**6, 1000.0) == (3.0, "as long as training took")
-    assert fit_limit(quick, 1, 10**6, 1000.0) == (6.0, "training took 3.0 s on 2 cores")
-    assert fit_limit(slow, 2, 10**5, 1000.0)[0] == BASELINE_S + 10**5 * BASELINE_S_PER_ROW
-    given_s, reason = fit_limit(slow, 2, 10**6, 20.0)
-    assert given_s < 20 - FINISH_S and reason == "20.0 s are left until the budget or the deadline ends"
+def test_a_fit_that_would_leave_no_time_for_the_rest_is_given_up(tmp_path: Path) -> None:
+    store, data_key = dataset(tmp_path, "binary", ROWS)
+    trained(store, data_key)
+    running_out = meter()
+
+    def report(phase: str, done: int) -> None:
+        if phase == f"fitting {BOOSTING}" and done == 2:
+            running_out.update(Decimal(1), (), CLOCK.monotonic_s() + FINISH_S / 2)
+
+    request = evaluation_request(data_key, true_predictor("binary"), meter=running_out)
+    card = evaluate(request, store, CLOCK, report)
+    assert [each.name for each in card.baselines] == ["class prior"]
+    assert "are left until the budget or the deadline ends" in card.skipped_baselines[BOOSTING]
 
 
-def test_the_code_digest_of_evaluate_imports_no_library() -> None:
-    code = (
-        "import sys, shoestring.stages.evaluate as stage; stage.code(); "
-        "print(sorted({'torch', 'sklearn', 'scipy'} & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+def fitting_runs(store: Store, data_key: str, *runs: tuple[str, int]) -> list[tuple[str, bool]]:
+    """Evaluate for each run and seed; return which run paid for the baseline, and whether this one fitted."""
+    found = []
+    for run_id, seed in runs:
+        phases = set[str]()
+        request = evaluation_request(data_key, true_predictor("binary"), run_id=run_id, seed=seed)
+        card = evaluate(request, store, CLOCK, lambda phase, _, seen=phases: seen.add(phase))
+        fit = card.baselines[1].fit
+        assert fit is not None
+        found.append((fit.run_id, f"fitting {BOOSTING}" in phases))
+    return found
+
+
+def test_one_run_fits_the_baseline_of_a_data_set_and_a_seed_and_the_others_name_it(tmp_path: Path) -> None:
+    store, data_key = dataset(tmp_path, "binary", ROWS)
+    trained(store, data_key)
+    assert fitting_runs(store, data_key, ("one", 0), ("two", 0), ("three", 1)) == [
+        ("one", True),
+        ("one", False),
+        ("three", True),
+    ]
+    for path in (tmp_path / "store" / "cache" / "baselines").iterdir():
+        path.write_bytes(path.read_bytes()[:-20])
+    assert fitting_runs(store, data_key, ("four", 0)) == [("four", True)]
+
+
+def test_a_cached_baseline_gives_the_scores_of_a_fitted_one(tmp_path: Path) -> None:
+    store, data_key = dataset(tmp_path, "multiclass", ROWS, groups=20)
+    trained(store, data_key)
+    request = evaluation_request(data_key, true_predictor("multiclass"))
+    first, second = (evaluate(request, store, CLOCK, quiet) for _ in range(2))
+    assert first == second

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from encoded_datasets import Task
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,11 +14,12 @@ from shoestring.evaluation.metrics import rmse, statistics
 from shoestring.evaluation.resampling import (
     RESAMPLES,
     ResampledMetric,
+    draws,
     expanded_tail,
-    make_units,
     resample,
     student_quantile,
 )
+from shoestring.evaluation.units import make_units
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -27,11 +29,9 @@ def quiet(phase: str, done: int) -> None:
 
 
 def mae_of(errors: Array, groups: Array | None, seed: int) -> ResampledMetric:
+    units = make_units(groups, len(errors))
     return resample(
-        [statistics("regression", errors, np.zeros(len(errors)))["mae"]],
-        make_units(groups, len(errors)),
-        seed,
-        quiet,
+        [statistics("regression", errors, np.zeros(len(errors)), units)["mae"]], units, seed, quiet
     )[0]
 
 
@@ -69,7 +69,8 @@ def test_the_paired_difference_of_similar_models_has_a_narrower_interval() -> No
     generator = np.random.default_rng(0)
     y = generator.normal(size=500)
     shared = generator.normal(size=500)
-    a, b = resample([rmse(y, y + shared), rmse(y, y + 1.1 * shared)], make_units(None, 500), 0, quiet)
+    units = make_units(None, 500)
+    a, b = resample([rmse(y, y + shared, units), rmse(y, y + 1.1 * shared, units)], units, 0, quiet)
     lead, alone = (a - b).score(), a.score()
     assert lead.low is not None and lead.high is not None and alone.low is not None and alone.high is not None
     assert lead.value == a.value - b.value
@@ -83,11 +84,32 @@ def test_equal_seeds_give_equal_draws() -> None:
     assert not np.array_equal(mae_of(errors, group, 7).draws, mae_of(errors, group, 8).draws)
 
 
-def test_all_rows_of_a_group_get_the_same_weight() -> None:
-    group = np.array([5, -3, 5, 9, -3, 5])
-    for w in make_units(group, 6).draws(0):
-        assert w[0] == w[2] == w[5] and w[1] == w[4]
-        assert w[0] + w[1] + w[3] == 3
+def test_a_draw_has_as_many_units_as_there_are() -> None:
+    units = make_units(np.array([5, -3, 5, 9, -3, 5]), 6)
+    assert units.unit_of_row.tolist() == [1, 0, 1, 2, 0, 1]
+    assert {w.sum() for w in draws(units, 0)} == {3.0}
+
+
+@pytest.mark.parametrize("task", ["binary", "multiclass", "regression"])
+@pytest.mark.parametrize("groups", [12, 400])
+def test_sums_of_groups_give_what_weighted_rows_give_under_the_same_draws(task: Task, groups: int) -> None:
+    rows, generator = 600, np.random.default_rng(4)
+    group = generator.integers(0, groups, rows)
+    classes = 2 if task == "binary" else 3
+    if task == "regression":
+        y, p = generator.normal(5, 2, rows), generator.normal(5, 2, rows)
+    else:
+        y = generator.integers(0, classes, rows)
+        # Rounded, so that many rows tie.
+        p = np.round(generator.dirichlet(np.ones(classes), rows), 1) + 1e-3
+        p /= p.sum(axis=1, keepdims=True)
+    units = make_units(group, rows)
+    by_group, by_row = statistics(task, y, p, units), statistics(task, y, p)
+    resampled = dict(zip(by_group, resample([*by_group.values()], units, 9, quiet), strict=True))
+    for name, each in resampled.items():
+        expected = [float(by_row[name](w[units.unit_of_row])) for w in draws(units, 9)]
+        assert each.draws == pytest.approx(expected, rel=1e-9), name
+        assert each.value == pytest.approx(float(by_row[name](np.ones(rows))), rel=1e-9), name
 
 
 def test_few_units_or_unmeasurable_draws_give_no_interval() -> None:

@@ -60,12 +60,31 @@ def test_the_ledger_verifies_and_nothing_is_held(finished: Finished) -> None:
     assert all(account["closed"] for account in accounts if account["parent"])
 
 
-def test_a_second_run_reuses_ingest_and_preprocess_at_no_cost(finished: Finished, tmp_path: Path) -> None:
-    ran = finished.again("run", finished.recipe, "--out", tmp_path, "--seed", "7", "--json")
+def test_a_second_run_pays_for_no_stage_and_its_report_is_whole(finished: Finished, tmp_path: Path) -> None:
+    """More money and time change nothing: the first training ended because its loss stopped improving."""
+    more = ("--budget", "0.01", "--deadline", "600")
+    ran = finished.again("run", finished.recipe, *more, "--out", tmp_path, "--seed", "7", "--json")
     assert ran.code == 0, ran.err
-    stages = {stage["name"]: stage for stage in ran.json["stages"]}
-    assert [stages[name]["cache_hit"] for name in STAGES] == [True, True, False, False]
-    assert stages["ingest"]["spent_usd"] == stages["preprocess"]["spent_usd"] == "0.000000"
+    assert [(stage["name"], stage["cache_hit"]) for stage in ran.json["stages"]] == [
+        (name, True) for name in STAGES
+    ]
+    assert {stage["spent_usd"] for stage in ran.json["stages"]} == {"0.000000"}
+    assert ran.json["quality"] == finished.ran.json["quality"]
+    for name in ("curve.json", "evaluation.json", "model/model.json", "model/weights.pt"):
+        assert (tmp_path / name).read_bytes() == (finished.out / name).read_bytes(), name
+    report = (tmp_path / "report.html").read_text()
+    assert f"Run {finished.ran.json['run_id']} made this evaluation of the same model and data." in report
+
+
+def test_another_seed_trains_again_and_evaluates_with_its_own_baseline(
+    finished: Finished, tmp_path: Path
+) -> None:
+    ran = finished.again("run", finished.recipe, "--out", tmp_path, "--seed", "8", "--json")
+    assert ran.code == 0, ran.err
+    assert [stage["cache_hit"] for stage in ran.json["stages"]] == [True, True, False, False]
+    evaluation = json.loads((tmp_path / "evaluation.json").read_text())
+    assert evaluation["baselines"][1]["fit"]["run_id"] == ran.json["run_id"]
+    assert evaluation["training_cpu_s"] > 0
 
 
 @pytest.mark.slow

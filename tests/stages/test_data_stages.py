@@ -84,9 +84,8 @@ def test_a_second_run_finds_both_results_in_the_cache_and_damage_is_a_cache_miss
     raw = ingest.run(first)
 
     def key() -> str:
-        return cache.cache_key(
-            "ingest", ingest.code(), ingest.settings(recipe, 0), {"source": fingerprint(recipe, first.store)}
-        )[0]
+        inputs = {"source": fingerprint(recipe, first.store)}
+        return cache.cache_key("ingest", "code", {}, ingest.settings(recipe, 0), inputs)[0]
 
     cache.save_outcome(first.store, key(), raw, {})
     assert cache.find_outcome(first.store, key()) == raw

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from shoestring.core.errors import UsageError
-from shoestring.runtime.admission.stage_request import stage_names
+from shoestring.runtime.admission.stages import stage_names
 
 # The target of each template file. __stage__, __package__ and __name__ are replaced in paths and contents.
 REPOSITORY_FILES = {

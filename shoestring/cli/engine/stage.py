@@ -10,7 +10,7 @@ import typer
 from shoestring.cli.options import RunIdOption, WorldPathOption
 from shoestring.core.errors import UnknownName, UsageError
 from shoestring.runtime import run as run_stage
-from shoestring.runtime.admission.stage_request import stage_names
+from shoestring.runtime.admission.stages import stage_names
 
 
 def stage(

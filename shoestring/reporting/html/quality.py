@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from shoestring.evaluation.results import HIGHER_IS_BETTER, EvaluationResults, Score, ScoredModel
+from decimal import Decimal
+
+from shoestring.evaluation.results import (
+    HIGHER_IS_BETTER,
+    BaselineFit,
+    EvaluationResults,
+    Score,
+    ScoredModel,
+)
 from shoestring.reporting import number_text
 from shoestring.reporting.html.charts import CalibrationPoint, MetricInterval, calibration, dots_and_whiskers
 from shoestring.reporting.html.markup import Html, scroll, table, tag, text
@@ -29,7 +37,7 @@ def quality_figure(story: RunStory) -> Html | None:
         "div",
         tag("dt", "Quality on the sealed test split"),
         tag("dd", big, class_="big"),
-        tag("dd", interval, *others),
+        tag("dd", interval, *others, tag("p", results.opening.sentence) if results.opening else None),
     )
 
 
@@ -46,7 +54,7 @@ def quality_section(story: RunStory) -> Html | None:
         verdicts,
         tag("div", _chart(results), _calibration(results), class_="charts"),
         _table(results),
-        _conditions(results),
+        _conditions(results, story.run_id),
     )
 
 
@@ -142,27 +150,37 @@ def _cell(score: Score | None) -> Html | None:
     )
 
 
-def _conditions(results: EvaluationResults) -> Html:
+def _cost_text(seconds: float, cpu_s: float | None, usd: Decimal | None) -> str:
+    """Return what a fit took: seconds, and CPU-seconds and dollars where they are known."""
+    cost = [
+        *([] if cpu_s is None else [f"{cpu_s:.1f} CPU-seconds"]),
+        *([] if usd is None else [number_text.dollars(usd)]),
+    ]
+    return number_text.duration(seconds) + (f" ({', '.join(cost)})" if cost else "")
+
+
+def _fit_sentence(results: EvaluationResults, name: str, fit: BaselineFit) -> str:
+    used, fitted = number_text.count(fit.iterations), number_text.count(fit.fitted_iterations)
+    took = f"took {_cost_text(fit.elapsed_s, fit.cpu_s, fit.usd)}"
+    if fit.limit_s is not None:
+        took = f"was allowed {number_text.duration(fit.limit_s)} ({fit.limit_reason}), and {took}"
+    paid = "" if fit.run_id in ("", results.run_id) else f" Run {fit.run_id} fitted it and paid for it."
+    name = number_text.capitalized(name)
+    return f"{name} {took}: {used} of {fitted} iterations used; {fit.stop_reason}.{paid}"
+
+
+def _conditions(results: EvaluationResults, run_id: str) -> Html:
     """Return the conditions of the comparison."""
     unit = "groups of rows" if results.resampling_unit == "groups" else "rows"
     sampled = f"{number_text.count(results.unit_count)} {unit}"
+    training = _cost_text(results.training_s, results.training_cpu_s, results.training_usd)
     sentences = [
-        f"Intervals by bootstrap over {sampled}, {number_text.count(results.resamples)} times; "
-        f"training took {number_text.duration(results.training_s)}."
+        f"Intervals by bootstrap over {sampled}, {number_text.count(results.resamples)} times.",
+        f"Training took {training}.",
     ]
-    for each in results.baselines:
-        if fit := each.fit:
-            name, limit = number_text.capitalized(each.name), number_text.duration(fit.limit_s)
-            allowance = (
-                f"{name} was allowed {limit} ({fit.limit_reason}) on "
-                f"{number_text.quantity(fit.cores, 'core')}"
-            )
-            used, fitted = number_text.count(fit.iterations), number_text.count(fit.fitted_iterations)
-            iterations = f"{used} of {fitted} iterations used"
-            sentences.append(
-                f"{allowance}, and took {number_text.duration(fit.elapsed_s)}: {iterations}; "
-                f"{fit.stop_reason}."
-            )
+    sentences += [_fit_sentence(results, each.name, each.fit) for each in results.baselines if each.fit]
+    if results.run_id != run_id:
+        sentences.append(f"Run {results.run_id} made this evaluation of the same model and data.")
     sentences += [
         f"{number_text.capitalized(name)} is missing: {reason}."
         for name, reason in results.skipped_baselines.items()

@@ -20,12 +20,13 @@ from shoestring.pricing.learning import learn
 from shoestring.routing.dag import UpstreamStage
 from shoestring.routing.policy.migration import exploration_sd
 from shoestring.routing.question import Question, stage_memory_gb
+from shoestring.runtime.admission.result_keys import lookup_keys, without_paid_part
 from shoestring.runtime.admission.stage_request import (
     CachedResults,
     StageInputs,
     StageRequest,
     cached_results,
-    result_key,
+    stage_work,
 )
 from shoestring.runtime.records.commitments import with_used_hours
 from shoestring.runtime.records.egress_usage import with_egress_usage
@@ -124,8 +125,12 @@ def read_context(world: World, request: StageRequest) -> QuestionContext:
     """Read the cluster, the prices, the cache and the receipts for a question."""
     recipe, store, now = request.recipe, world.store, world.clock.now()
     prices, pools = world.prices.book(), world.cluster.pools()
-    size, key = input_size(store, recipe, request.inputs.upstream), result_key(store, request)
-    limited = tuple(with_recipe_limits(each, recipe) for each in request.needs)
+    size, work = input_size(store, recipe, request.inputs.upstream), stage_work(world, request)
+    # Results of an external component are not cached here.
+    keys = lookup_keys(world, work) if request.metered else ()
+    limited = tuple(
+        with_recipe_limits(without_paid_part(world, each, work), recipe) for each in request.needs
+    )
     known = known_receipts(store, request.run_id, [each.stage for each in limited], request.began_at)
     stockouts, stockout_notes = current_stockouts(store, now)
     unpriced = unpriced_note(size, prices.tariffs)
@@ -135,8 +140,8 @@ def read_context(world: World, request: StageRequest) -> QuestionContext:
         prices=prices,
         size=size,
         needs=with_min_memory(limited, size.rows, request.min_memory_gb),
-        cache_key=key,
-        cached=cached_results(store, request, key),
+        cache_key=next(iter(keys), ""),
+        cached=cached_results(world, request, keys),
         known=known,
         stockouts=stockouts,
         # The world notes unusable nodes and prices when they are read, so its notes come last.
@@ -169,6 +174,7 @@ def build_question(world: World, request: StageRequest) -> Question:
         held_usd=request.held_usd,
         stage_budgets=request.stage_budgets,
         deadline_left_s=deadline_left_s(world, request),
+        deadline_used_s=deadline_used_s(world, request),
         pools=read.pools,
         quotes=read.prices.quotes,
         rejected_prices=read.prices.rejected,
@@ -200,6 +206,13 @@ def deadline_left_s(world: World, request: StageRequest) -> float | None:
     if request.deadline_left_s is None:
         return None
     return max(0.0, request.deadline_left_s - overhead_s(world, len(request.needs)))
+
+
+def deadline_used_s(world: World, request: StageRequest) -> float:
+    """Return the seconds of the deadline that have passed or that routers take; 0: no deadline."""
+    if request.deadline_left_s is None:
+        return 0.0
+    return request.deadline_used_s + overhead_s(world, len(request.needs))
 
 
 def unpriced_note(size: InputSize, tariffs: Tariffs) -> tuple[str, ...]:

@@ -1,42 +1,28 @@
-"""A stage that is to be routed: its request, its inputs, and the key under which its result is cached."""
+"""A stage that is to be routed: its request, and the cached results of it and of the stages after it."""
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
-from pathlib import Path
-from types import ModuleType
 
-from pydantic import Field, JsonValue
+from pydantic import Field
 
+from shoestring.config.world import World
 from shoestring.core import store_layout
-from shoestring.core.errors import UnknownName
 from shoestring.core.interfaces import Store
-from shoestring.core.record import Record, SchemaVersion, digest
+from shoestring.core.record import Record, SchemaVersion
 from shoestring.core.types import STANDARD_CLASS, Format, Need, StageOutcome
 from shoestring.data.recipe import Recipe
 from shoestring.data.storage import cache
 from shoestring.data.storage.blobs import load_manifest
 from shoestring.routing.dag import UpstreamStage, build_dag
 from shoestring.routing.question import CachedOutcome
+from shoestring.runtime.admission.result_keys import StageInputs as StageInputs
+from shoestring.runtime.admission.result_keys import StageWork, lookup_keys
+from shoestring.runtime.admission.stages import is_builtin
 from shoestring.stages.work import Origin
-
-# The recipe's settings of money and time, which no result depends on.
-BUDGET_SETTINGS = {"budget_usd", "stage_budgets_usd", "campaign", "deadline_s", "priority"}
-
-
-@dataclass(frozen=True, slots=True)
-class StageInputs:
-    """The keys of what a stage reads; empty: nothing.
-
-    `upstream` is the manifest of its data. `side_input` is a second object that its result depends on.
-    """
-
-    upstream: str = ""
-    side_input: str = ""
 
 
 class RemainingStages(Record):
@@ -74,6 +60,7 @@ class StageRequest:
     held_usd: Decimal
     stage_budgets: dict[str, Decimal]
     deadline_left_s: float | None
+    deadline_used_s: float
     began_at: datetime
     notes: tuple[str, ...] = ()
     min_memory_gb: float = 0.0
@@ -92,105 +79,62 @@ class CachedResults:
     later: tuple[CachedOutcome, ...] = ()
 
 
-def stage_names() -> list[str]:
-    """Return the names of the built-in stages, sorted."""
-    folder = Path(importlib.import_module("shoestring.stages").__path__[0])
-    return sorted(path.stem for path in folder.glob("*.py") if path.stem not in ("__init__", "work"))
-
-
-def stage_module(name: str) -> ModuleType:
-    """Return the module of a built-in stage. Raises UnknownName."""
-    if name not in stage_names():
-        raise UnknownName("stage", name, stage_names())
-    return importlib.import_module(f"shoestring.stages.{name}")
-
-
-def is_builtin(stage: str) -> bool:
-    return stage in stage_names()
-
-
-def is_shared(stage: str) -> bool:
-    """Return whether other runs can use the stage's result."""
-    return is_builtin(stage) and bool(stage_module(stage).SHARED)
-
-
-def stage_cache_key(
-    store: Store,
-    recipe: Recipe,
-    seed: int,
-    run_id: str,
-    stage: str,
-    inputs: StageInputs,
-    origin: Origin | None = None,
-) -> tuple[str, dict[str, JsonValue]]:
-    """Return the cache key of a stage's result, and the values that it is the digest of.
-
-    These are the stage's code, its settings and the content of its inputs; also the run, if other runs cannot
-    use the result. An author's own stage (`origin`) is assumed to depend on the whole recipe except its money
-    and time.
-    """
-    if inputs.upstream:
-        contents = {"data": inputs.upstream}
-    else:
-        from shoestring.data.sources.files import fingerprint
-
-        contents = {"source": fingerprint(recipe, store)}
-    if inputs.side_input:
-        contents["side_input"] = digest(store.fetch(inputs.side_input).read_bytes())
-    if origin is not None:
-        relevant = recipe.model_dump(mode="json", exclude=BUDGET_SETTINGS)
-        settings: dict[str, JsonValue] = {"settings": origin.settings, "recipe": relevant, "seed": seed}
-        return cache.cache_key(stage, origin.code, settings, contents, None if origin.shared else run_id)
-    module = stage_module(stage)
-    return cache.cache_key(
-        stage, module.code(), module.settings(recipe, seed), contents, None if module.SHARED else run_id
+def stage_work(world: World, request: StageRequest) -> StageWork:
+    """Return what the result of the request's stage depends on."""
+    need = request.needs[0]
+    return StageWork(
+        recipe=request.recipe,
+        seed=request.seed,
+        run_id=request.run_id,
+        stage=need.stage,
+        image=world.images.get(need.image, need.image),
+        inputs=request.inputs,
+        origin=request.origin,
     )
 
 
+def next_inputs(inputs: StageInputs, outcome: StageOutcome) -> StageInputs:
+    """Return what the next stage of a chain reads.
+
+    A result that is no data set, like a model, goes to the next stage beside the data that it was made from.
+    """
+    is_dataset = outcome.key.startswith(store_layout.DATASETS)
+    return StageInputs(outcome.key) if is_dataset else StageInputs(inputs.upstream, outcome.key)
+
+
 def cached_chain(
-    store: Store, recipe: Recipe, seed: int, run_id: str, needs: Iterable[Need], inputs: StageInputs
-) -> Iterator[tuple[str, StageOutcome]]:
-    """Yield the cache keys and cached results of stages that each read the one before.
+    world: World, work: StageWork, needs: Iterable[Need]
+) -> Iterator[tuple[str, StageOutcome, StageInputs]]:
+    """Yield the cache keys and cached results of built-in stages that each read what the one before left, and
+    what the stage after it reads.
 
-    It ends at the first stage that is not cached, or whose result only its own run can use.
+    `work` is the first one's. The chain ends at the first stage that is not cached.
     """
+    inputs = work.inputs
     for need in needs:
-        if not is_shared(need.stage):
+        if not is_builtin(need.stage):
             return
-        key, _ = stage_cache_key(store, recipe, seed, run_id, need.stage, inputs)
-        if (outcome := cache.find_outcome(store, key)) is None:
+        image = world.images.get(need.image, need.image)
+        keys = lookup_keys(world, replace(work, stage=need.stage, image=image, inputs=inputs, origin=None))
+        if (found := cache.find_first_outcome(world.store, keys)) is None:
             return
-        yield key, outcome
-        inputs = StageInputs(outcome.key)
+        inputs = next_inputs(inputs, found[1])
+        yield *found, inputs
 
 
-def result_key(store: Store, request: StageRequest) -> str:
-    """Return the cache key of the stage's result; empty for an external component, whose results are not
-    cached here.
+def cached_results(world: World, request: StageRequest, keys: Sequence[str]) -> CachedResults:
+    """Return the result that is cached under the first of `keys` that has one, and those of later stages that
+    are cached as well.
     """
-    if not request.metered:
-        return ""
-    return stage_cache_key(
-        store,
-        request.recipe,
-        request.seed,
-        request.run_id,
-        request.needs[0].stage,
-        request.inputs,
-        request.origin,
-    )[0]
-
-
-def cached_results(store: Store, request: StageRequest, key: str) -> CachedResults:
-    """Return the result that is cached under `key`, and those of later stages that are cached as well."""
-    if not key or (outcome := cache.find_outcome(store, key)) is None:
+    if (found := cache.find_first_outcome(world.store, keys)) is None:
         return CachedResults()
-    written, storage_class = dataset_location(store, outcome)
-    return CachedResults(key, written, storage_class, later_cached_results(store, request, outcome))
+    key, outcome = found
+    written, storage_class = dataset_location(world.store, outcome)
+    return CachedResults(key, written, storage_class, later_cached_results(world, request, outcome))
 
 
 def later_cached_results(
-    store: Store, request: StageRequest, first: StageOutcome
+    world: World, request: StageRequest, first: StageOutcome
 ) -> tuple[CachedOutcome, ...]:
     """Return the cached results of the stages after a cached first stage of a chain, each read by the next.
 
@@ -200,10 +144,9 @@ def later_cached_results(
     is_chain = build_dag(request.needs).is_chain
     if request.origin is not None or not request.metered or request.upstream or not is_chain:
         return ()
-    chain = cached_chain(
-        store, request.recipe, request.seed, request.run_id, request.needs[1:], StageInputs(first.key)
-    )
-    found = [(key, *dataset_location(store, outcome)) for key, outcome in chain]
+    second = replace(stage_work(world, request), inputs=next_inputs(request.inputs, first))
+    chain = cached_chain(world, second, request.needs[1:])
+    found = [(key, *dataset_location(world.store, outcome)) for key, outcome, _ in chain]
     return tuple(
         CachedOutcome(outcome=key, format=written, storage_class=storage_class)
         for key, written, storage_class in found

@@ -7,12 +7,19 @@ from datetime import timedelta
 from decimal import Decimal
 
 from shoestring.config.world import World
+from shoestring.core import store_layout
 from shoestring.core.errors import BudgetExceeded, LedgerConflict, StageFailed
 from shoestring.core.types import StageOutcome
 from shoestring.data.run_records import Run, open_run, read_record
 from shoestring.data.storage import cache
 from shoestring.routing.decision import Decision
-from shoestring.runtime.admission.stage_request import StageInputs, stage_cache_key
+from shoestring.runtime.admission.result_keys import (
+    StageInputs,
+    StageWork,
+    check_libraries,
+    record_libraries,
+    saving_key,
+)
 from shoestring.runtime.records.commitments import committed_usd
 from shoestring.runtime.records.egress_usage import record_egress
 from shoestring.runtime.records.overhead import overhead_timer
@@ -58,7 +65,7 @@ def run_stage(
         lock_attempt(world, decision, decision.choice)
     run = open_run(world.store, run_id)
     if cached:
-        return return_cached(world, run, decision, decision_key)
+        return return_cached(world, run, decision, decision_key, origin)
     state = Ledger(world.store, world.clock, str(world.pod)).state(run.start.account)
     reservation = state.reservations.get(str(decision.question.attempt_id))
     if reservation is None:
@@ -91,26 +98,47 @@ def run_attempt(attempt: Attempt, world_argument: str) -> StageOutcome:
 
 
 def cache_outcome(attempt: Attempt, outcome: StageOutcome) -> None:
-    """Cache the result under the digest of this pod's code, which may be newer than its router's."""
-    store, question, run, origin = attempt.world.store, attempt.decision.question, attempt.run, attempt.origin
-    if origin is not None:
-        origin = origin.model_copy(update={"code": cache.package_digest(origin.module)})
-    inputs = StageInputs(question.digests["upstream"], question.digests["side_input"])
-    key, made_from = stage_cache_key(
-        store, run.record.recipe, question.seed, run.run_id, question.stage, inputs, origin
+    """Cache the result under the digest of this pod's code and libraries, which may be newer than its
+    router's.
+    """
+    world, question, origin = attempt.world, attempt.decision.question, attempt.origin
+    work = StageWork(
+        recipe=attempt.run.record.recipe,
+        seed=question.seed,
+        run_id=question.run_id,
+        stage=question.stage,
+        image=stage_image(attempt.decision),
+        inputs=StageInputs(question.digests["upstream"], question.digests["side_input"]),
+        origin=origin,
     )
-    cache.save_outcome(store, key, outcome, made_from)
+    record_libraries(world, work.image, work.stage, origin)
+    key, made_from = saving_key(world, work, outcome.only_its_run)
+    cache.save_outcome(world.store, key, outcome, made_from)
 
 
-def return_cached(world: World, run: Run, decision: Decision, decision_key: str) -> StageOutcome:
-    """Return a cached result. It costs only this pod's own time, which is charged to the overhead."""
+def stage_image(decision: Decision) -> str:
+    """Return the full name of the image of a decision's stage."""
+    image = decision.question.needs[0].image
+    return decision.question.images.get(image, image)
+
+
+def return_cached(
+    world: World, run: Run, decision: Decision, decision_key: str, origin: Origin | None = None
+) -> StageOutcome:
+    """Return a cached result, and copy what the run's report needs of it.
+
+    It costs only this pod's own time, which is charged to the overhead.
+    """
     stage = decision.question.stage
     with overhead_timer(world, run, f"cached-{stage}"):
+        check_libraries(world, stage_image(decision), stage, origin)
         outcome = cache.find_outcome(world.store, str(decision.question.cached_outcome))
         if outcome is None:
             raise StageFailed(
                 f"the cached result of {stage} was damaged after it was routed: a resumed run makes it again"
             )
+        for name, key in outcome.records.items():
+            world.store.put(store_layout.result_record(run.run_id, name), world.store.fetch(key).read_bytes())
         attempt = Attempt(world, run, decision, decision_key, {}, pod_started_s(world), Decimal(0))
         write_attempt_receipt(attempt, ChildResult(status="done", outcome=outcome), Decimal(0))
         return outcome

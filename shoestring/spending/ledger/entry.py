@@ -18,13 +18,11 @@ from pydantic import AfterValidator, AwareDatetime, ConfigDict, Field, Validatio
 
 from shoestring.core import store_layout
 from shoestring.core.errors import LedgerCorrupt, NotInStore
-from shoestring.core.interfaces import Store
+from shoestring.core.interfaces import PARALLEL_READS, Store
 from shoestring.core.record import Record, StoredRecord, digest, record_bytes, validation_message
 
 NO_ENTRY = "0" * 64
 """The `prev` hash of an account's first entry."""
-PARALLEL_READS = 16
-"""Objects that are read at the same time: the number of connections that the S3 store keeps open."""
 SEQUENTIAL_READS = 8
 """Up to this many entries are read one after another: starting threads would cost more than it saves."""
 READ_WINDOW = 8 * PARALLEL_READS

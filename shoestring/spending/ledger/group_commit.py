@@ -24,7 +24,7 @@ from pydantic import ConfigDict, Field, ValidationError
 
 from shoestring.core import store_layout
 from shoestring.core.errors import BudgetExceeded, LedgerConflict, NotInStore, StoreError
-from shoestring.core.interfaces import Clock, Store
+from shoestring.core.interfaces import PARALLEL_READS, Clock, Store
 from shoestring.core.record import StoredRecord, digest, record_bytes
 from shoestring.spending.ledger.account import Account
 from shoestring.spending.ledger.account_checkpoint import (
@@ -34,7 +34,6 @@ from shoestring.spending.ledger.account_checkpoint import (
 )
 from shoestring.spending.ledger.entry import (
     MAX_BATCH_ENTRIES,
-    PARALLEL_READS,
     SEQUENTIAL_READS,
     Entry,
     HashedEntry,

@@ -57,10 +57,14 @@ class LearningRateSchedule:
             return "decay"
         return "warm-up" if self._warmup(at) < 1.0 else "stable"
 
-    def is_shaped_by_budget(self, at: ScheduleProgress) -> bool:
-        """Return True if more money or time would give this step another learning rate."""
-        by_samples = min(1.0, self._warmup(at), self._samples_left(at))
-        return self._budget_left(at) < by_samples or self.warmup_samples < int(WARMUP_EPOCHS * at.epoch_rows)
+    def is_shaped_by_budget(self, at: ScheduleProgress, max_samples: int) -> bool:
+        """Return True if more money or time would give this step a higher learning rate.
+
+        `max_samples` are those of the recipe's epochs, which a plan for less money does not reach.
+        """
+        full = self if self.decaying else replace(self, end_samples=max_samples)
+        by_samples = min(1.0, self._warmup(at), full._samples_left(at))
+        return self.factor(at) < by_samples or self.warmup_samples < int(WARMUP_EPOCHS * at.epoch_rows)
 
     def is_finished(self, at: ScheduleProgress) -> bool:
         """Return True when all samples are trained or the budget is used up."""

@@ -68,7 +68,8 @@ class Training(TrainingSession):
         share *= math.sqrt(self.batch_rows / self.recipe_rows)
         peak = self.task.settings.learning_rate
         at = self.progress()
-        state.is_shaped_by_budget |= state.schedule.is_shaped_by_budget(at)
+        max_samples = self.task.settings.max_epochs * self.rows
+        state.is_shaped_by_budget |= state.schedule.is_shaped_by_budget(at, max_samples)
         rate = peak * state.rate_factor * state.schedule.factor(at) * share
         loss = self.require_finite(self.learner.step(batch.records, rate))
         state.cursor, state.samples = loader.cursor, state.samples + rows

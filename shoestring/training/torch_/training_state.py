@@ -123,7 +123,9 @@ def depends_on_limits(state: TrainingState) -> bool:
     training or changed it on the way.
     """
     is_cut_short = state.samples < state.schedule.end_samples
-    return is_cut_short or state.is_shaped_by_budget or bool(state.changes)
+    # Another planned length shapes the learning rate only close to its end, which the schedule knows.
+    is_changed = any(change.lever != "length" for change in state.changes)
+    return is_cut_short or is_changed or state.is_shaped_by_budget
 
 
 def stop_reason(state: TrainingState, settings: TrainSettings) -> str:

@@ -18,7 +18,7 @@ from shoestring.core.receipt import Receipt
 from shoestring.core.types import Need, StageOutcome
 from shoestring.data.recipe import Recipe
 from shoestring.data.run_records import read_record
-from shoestring.data.storage.cache import package_digest
+from shoestring.data.storage.import_closure import import_closure
 from shoestring.routing.decision import Decision
 from shoestring.runtime.admission.admit import RunRequest, find_or_admit
 from shoestring.runtime.admission.stage_request import StageInputs
@@ -59,9 +59,11 @@ def author(laptop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 
 def origin(word: str = "hello", code: str = "", shared: bool = True) -> Origin:
+    closure = import_closure("authors_own.stage")
     return Origin(
         module="authors_own.stage",
-        code=code or package_digest("authors_own.stage"),
+        code=code or closure.digest,
+        libraries=closure.libraries,
         settings={"word": word},
         shared=shared,
     )
@@ -118,7 +120,9 @@ def test_the_result_of_an_own_stage_is_cached_until_code_or_settings_change(
     assert not is_cached("other-settings", origin("bye"))
     assert not is_cached("other-recipe", origin(), recipe.model_copy(update={"seed": 1}))
     assert not is_cached("its-own-run", origin(shared=False))
-    (author / "helper.py").write_text("")
+    (author / "unused.py").write_text("x = 1\n")
+    assert is_cached("a-file-that-nothing-imports", origin())
+    (author / "stage.py").write_text(f"{STAGE}\n\n")
     assert not is_cached("other-code", origin())
 
 

@@ -25,7 +25,7 @@ from shoestring.data.storage.blobs import load_manifest
 from shoestring.routing.analysis.replay import replay
 from shoestring.routing.decision import Decision
 from shoestring.runtime.admission.admit import RunRequest, admit
-from shoestring.runtime.admission.stage_request import StageInputs, stage_cache_key
+from shoestring.runtime.admission.result_keys import StageInputs, StageWork, saving_key
 from shoestring.runtime.records.overhead import OverheadTime
 from shoestring.runtime.records.receipt_history import write_receipt
 from shoestring.runtime.route_step.route import MAX_RACES, decide_and_reserve, route
@@ -143,7 +143,8 @@ def ingested(world: World, recipe: Recipe, folder: Path) -> StageOutcome:
         should_stop=lambda: False,
     )
     outcome = ingest.run(work)
-    key, made_from = stage_cache_key(world.store, recipe, 7, "before", "ingest", StageInputs())
+    before = StageWork(recipe, 7, "before", "ingest", "", StageInputs())
+    key, made_from = saving_key(world, before, only_its_run=False)
     cache.save_outcome(world.store, key, outcome, made_from)
     return outcome
 

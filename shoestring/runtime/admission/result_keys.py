@@ -1,0 +1,196 @@
+"""The keys under which a stage's result is cached: its code, its libraries, its settings and its inputs.
+
+A router computes them without the stage's libraries, and mostly in another image than the stage's. On one
+machine, router and stage share their libraries. On a cluster, the versions are those that a pod of the
+stage's image found there and recorded. Until one has, no key is known, and the stage runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from shoestring.config.world import World
+from shoestring.core import store_layout
+from shoestring.core.errors import DataError, NotInStore, StageFailed
+from shoestring.core.interfaces import Store
+from shoestring.core.pod_ref import ClusterPod
+from shoestring.core.record import StoredRecord, digest, record_bytes
+from shoestring.core.types import Need
+from shoestring.data.recipe import Recipe
+from shoestring.data.run_records import read_record
+from shoestring.data.storage import cache
+from shoestring.data.storage.import_closure import import_closure, library_versions
+from shoestring.runtime.admission.stages import stage_module
+from shoestring.stages.work import Origin
+
+# The recipe's settings of money and time, which no result depends on.
+BUDGET_SETTINGS = {"budget_usd", "stage_budgets_usd", "campaign", "deadline_s", "priority"}
+
+KeyFields = dict[str, JsonValue]
+
+
+class ImageLibraries(StoredRecord):
+    """The versions of the libraries that an image has for a stage. Its pods write it."""
+
+    image: str
+    stage: str
+    libraries: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class StageInputs:
+    """The keys of what a stage reads; empty: nothing.
+
+    `upstream` is the manifest of its data. `side_input` is a second object that its result depends on.
+    """
+
+    upstream: str = ""
+    side_input: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StageWork:
+    """A stage of a run, with everything that its result depends on, apart from its code."""
+
+    recipe: Recipe
+    seed: int
+    run_id: str
+    stage: str
+    image: str
+    inputs: StageInputs
+    origin: Origin | None = None
+
+
+def lookup_keys(world: World, work: StageWork) -> tuple[str, ...]:
+    """Return the keys under which a router looks for the stage's result; none if its libraries are unknown.
+
+    The first is that of all runs, unless other runs cannot use the result. The second is the run's own.
+    """
+    code, libraries = stage_code(work.stage, work.origin)
+    versions = known_libraries(world, work.image, work.stage, libraries)
+    return () if versions is None else tuple(key for key, _ in _keys(world.store, work, code, versions))
+
+
+def saving_key(world: World, work: StageWork, only_its_run: bool) -> tuple[str, KeyFields]:
+    """Return the key under which this pod saves the stage's result, and the values that it is the digest of.
+
+    Code and libraries are this pod's, which may be newer than its router's.
+    """
+    code, libraries = pod_code(work.stage, work.origin)
+    keys = _keys(world.store, work, code, library_versions(libraries))
+    return keys[-1] if only_its_run else keys[0]
+
+
+def stage_code(stage: str, origin: Origin | None) -> tuple[str, tuple[str, ...]]:
+    """Return the digest of a stage's code and the libraries that it imports. A router has no author's code:
+    the pipeline names them.
+    """
+    if origin is not None:
+        return origin.code, origin.libraries
+    closure = import_closure(stage_module(stage).__name__)
+    return closure.digest, closure.libraries
+
+
+def pod_code(stage: str, origin: Origin | None) -> tuple[str, tuple[str, ...]]:
+    """Return the same of the code that this pod has."""
+    closure = import_closure(origin.module if origin else stage_module(stage).__name__)
+    return closure.digest, closure.libraries
+
+
+def known_libraries(world: World, image: str, stage: str, libraries: Iterable[str]) -> dict[str, str] | None:
+    """Return the versions of these libraries where the stage runs; None while they are unknown."""
+    if not isinstance(world.pod, ClusterPod):
+        return library_versions(libraries)
+    try:
+        found = read_record(world.store, _image_key(image, stage), ImageLibraries).libraries
+    except (NotInStore, DataError):
+        return None
+    return {name: found[name] for name in libraries} if set(libraries) <= found.keys() else None
+
+
+def record_libraries(world: World, image: str, stage: str, origin: Origin | None) -> bool:
+    """Record the versions of the libraries that this pod has for its stage; return whether they are new.
+
+    On one machine nothing is recorded: router and stage share their libraries.
+    """
+    if not isinstance(world.pod, ClusterPod):
+        return False
+    _, libraries = pod_code(stage, origin)
+    found = library_versions(libraries)
+    if known_libraries(world, image, stage, libraries) == found:
+        return False
+    record = ImageLibraries(image=image, stage=stage, libraries=found)
+    world.store.put(_image_key(image, stage), record_bytes(record))
+    return True
+
+
+def check_libraries(world: World, image: str, stage: str, origin: Origin | None) -> None:
+    """Raise StageFailed if this pod's image has other libraries than its router took it to have.
+
+    An image that changes under its name is found this way, the first time that a result of the old one is
+    used.
+    """
+    if record_libraries(world, image, stage, origin):
+        raise StageFailed(
+            f"{image} has other libraries than when the cached result of {stage} was made: they are recorded "
+            "now, and a resumed run makes the result again; give a new image a new tag"
+        )
+
+
+def without_paid_part(world: World, need: Need, work: StageWork) -> Need:
+    """Return a stage's need without the part that is paid once, if its result is in the store already."""
+    if not (need.once_setup_s or need.once_cpu_us_per_row) or not work.inputs.upstream:
+        return need
+    once = stage_module(need.stage)
+    closure = import_closure(once.ONCE_MODULE)
+    versions = known_libraries(world, work.image, need.stage, closure.libraries)
+    if versions is None or not once.is_paid(
+        world.store, work.inputs.upstream, work.seed, closure.digest, versions
+    ):
+        return need
+    left = {
+        "setup_s": max(0.0, need.setup_s - need.once_setup_s),
+        "cpu_us_per_row": max(0.0, need.cpu_us_per_row - need.once_cpu_us_per_row),
+    }
+    return need.model_copy(update=left | {"once_setup_s": 0.0, "once_cpu_us_per_row": 0.0})
+
+
+def _keys(
+    store: Store, work: StageWork, code: str, libraries: dict[str, str]
+) -> tuple[tuple[str, KeyFields], ...]:
+    """Return the keys of a result, and the values that each is the digest of: all runs', then its own run's.
+
+    An author's own stage is assumed to depend on the whole recipe except its money and time.
+    """
+    if work.origin is not None:
+        relevant = work.recipe.model_dump(mode="json", exclude=BUDGET_SETTINGS)
+        settings: KeyFields = {"settings": work.origin.settings, "recipe": relevant, "seed": work.seed}
+    else:
+        settings = stage_module(work.stage).settings(work.recipe, work.seed)
+    contents = _contents(store, work)
+    is_shared = work.origin is None or work.origin.shared
+    return tuple(
+        cache.cache_key(work.stage, code, libraries, settings, contents, run_id)
+        for run_id in ((None, work.run_id) if is_shared else (work.run_id,))
+    )
+
+
+def _contents(store: Store, work: StageWork) -> dict[str, str]:
+    """Return the digests of what the stage reads."""
+    if work.inputs.upstream:
+        contents = {"data": work.inputs.upstream}
+    else:
+        # Imported here: only the first stage's router needs the libraries that read source files.
+        from shoestring.data.sources.files import fingerprint
+
+        contents = {"source": fingerprint(work.recipe, store)}
+    if work.inputs.side_input:
+        contents["side_input"] = digest(store.fetch(work.inputs.side_input).read_bytes())
+    return contents
+
+
+def _image_key(image: str, stage: str) -> str:
+    return store_layout.image_libraries(digest(image.encode()), stage)

@@ -1,0 +1,209 @@
+"""The import closure of a stage: which changed line makes a cached result useless, and which does not."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import shoestring
+from shoestring.core.errors import UsageError
+from shoestring.data.storage.import_closure import ImportClosure, import_closure, library_versions
+from shoestring.data.storage.module_imports import ImportReader
+
+STAGES = ("ingest", "preprocess", "train", "evaluate")
+# What each stage imports when it runs, its imports inside functions included.
+LAZY = {"train": "shoestring.training.torch_.loop", "evaluate": "shoestring.training.torch_.predict"}
+
+CHANGE_EACH = """
+import json, sys
+from pathlib import Path
+from shoestring.data.storage.import_closure import import_closure
+root = Path(sys.argv[1]) / "shoestring"
+found = {}
+for stage in sys.argv[2:]:
+    before = import_closure(f"shoestring.stages.{stage}")
+    changed = []
+    for file in sorted(root.rglob("*.py")):
+        source = file.read_bytes()
+        file.write_bytes(source + b"\\n# another line\\n")
+        if import_closure(f"shoestring.stages.{stage}").digest != before.digest:
+            changed.append(".".join(file.relative_to(root.parent).with_suffix("").parts))
+        file.write_bytes(source)
+    found[stage] = changed
+print(json.dumps(found))
+"""
+IMPORT_EACH = """
+import importlib, json, sys
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+print(json.dumps(sorted(name for name in sys.modules if name.split(".")[0] == "shoestring")))
+"""
+
+
+def printed(code: str, *arguments: object, path: Path | None = None) -> object:
+    """Run code in a process of its own, and return the JSON that it prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=path,
+    )
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("copy")
+    source = Path(shoestring.__path__[0])
+    shutil.copytree(source, folder / "shoestring", ignore=shutil.ignore_patterns("__pycache__"))
+    return folder
+
+
+@pytest.mark.slow
+def test_a_line_in_any_reachable_module_changes_a_stages_digest_and_no_other_line_does(copy: Path) -> None:
+    found = printed(CHANGE_EACH, copy, *STAGES, path=copy)
+    assert isinstance(found, dict)
+    for stage in STAGES:
+        modules = import_closure(f"shoestring.stages.{stage}").modules
+        changed = {name.removesuffix(".__init__") for name in found[stage]}
+        assert changed == set(modules)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_the_closure_holds_all_that_a_stage_imports_and_no_router_or_ledger(stage: str) -> None:
+    modules = set(import_closure(f"shoestring.stages.{stage}").modules)
+    imported = printed(IMPORT_EACH, f"shoestring.stages.{stage}", *([LAZY[stage]] if stage in LAZY else []))
+    assert isinstance(imported, list)
+    assert set(imported) <= modules
+    for package in ("routing", "spending.ledger", "runtime", "reporting", "cli", "backends", "simulation"):
+        assert not [name for name in modules if f"{name}.".startswith(f"shoestring.{package}.")], package
+
+
+def test_the_libraries_of_a_stage_are_those_that_its_modules_import() -> None:
+    libraries = {stage: set(import_closure(f"shoestring.stages.{stage}").libraries) for stage in STAGES}
+    assert libraries["ingest"] == {"numpy", "pyarrow", "pydantic", "pydantic_core", "yaml"}
+    assert libraries["train"] - libraries["ingest"] == {"torch"}
+    assert libraries["evaluate"] - libraries["train"] == {"sklearn"}
+    versions = library_versions([*libraries["evaluate"], "not_installed"])
+    assert versions.pop("not_installed") == "" and all(versions.values())
+
+
+def test_the_closure_of_a_stage_imports_no_library() -> None:
+    code = (
+        "import json, sys; from shoestring.data.storage.import_closure import *; "
+        "found = import_closure('shoestring.stages.evaluate'); library_versions(found.libraries); "
+        "print(json.dumps(sorted({'torch', 'sklearn', 'scipy'} & set(sys.modules))))"
+    )
+    assert printed(code) == []
+
+
+class Author:
+    """An author's package on Python's path, whose files a test writes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "of_an_author"
+        self.folder.mkdir()
+        self.write(__init__="raise SystemExit('imported')", stage="")
+
+    def write(self, **files: str) -> None:
+        for name, text in files.items():
+            path = self.folder / f"{name.replace('__in__', '/')}.py"
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+
+    def closure(self) -> ImportClosure:
+        return import_closure("of_an_author.stage", ImportReader(self.folder / "imports.json", self.folder))
+
+    def depends_on(self, name: str) -> bool:
+        """Return whether another line in a module changes the digest."""
+        path = self.folder / f"{name}.py"
+        before, source = self.closure().digest, path.read_text()
+        path.write_text(f"{source}\n# another line\n")
+        after = self.closure().digest
+        path.write_text(source)
+        assert self.closure().digest == before
+        return after != before
+
+
+@pytest.fixture
+def author(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Author:
+    monkeypatch.syspath_prepend(tmp_path)
+    return Author(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import of_an_author.helper",
+        "import of_an_author.helper as other",
+        "from of_an_author.helper import y",
+        "from of_an_author import helper",
+        "from . import helper",
+        "from .helper import y",
+        "def run(work):\n    from of_an_author import helper",
+        "try:\n    import fast\nexcept ImportError:\n    from . import helper",
+        "match 1:\n    case 1:\n        from . import helper",
+        "from importlib import import_module\nimport_module('of_an_author.helper')",
+        "import importlib\nimportlib.import_module('.helper', 'of_an_author')",
+        "import importlib\nimportlib.import_module('of_an_author.' + name)",
+        "from . import between",
+        "from of_an_author import served",
+    ],
+)
+def test_every_way_to_import_a_module_is_seen(author: Author, source: str) -> None:
+    server = "def __getattr__(name):\n    from .helper import y\n    return y\n"
+    author.write(__init__=server, stage=source, helper="y = 1", between="from .helper import y")
+    assert author.depends_on("helper")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "",
+        "helper = 'of_an_author.helper'",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from . import helper",
+        "import typing\nif typing.TYPE_CHECKING:\n    from . import helper",
+        "from . import other",
+    ],
+)
+def test_a_module_that_no_code_imports_does_not_count(author: Author, source: str) -> None:
+    server = "def __getattr__(name):\n    from .helper import y\n    return y\n"
+    author.write(__init__=server, stage=source, helper="y = 1", other="")
+    assert not author.depends_on("helper")
+    assert author.depends_on("stage") and author.depends_on("__init__")
+
+
+def test_an_authors_stage_depends_on_the_modules_of_shoestring_that_it_imports(author: Author) -> None:
+    author.write(stage="from shoestring.data.storage.rewrite import rewrite\nimport sklearn, nobodys_library")
+    found = author.closure()
+    assert {"of_an_author", "of_an_author.stage", "shoestring.data.storage.rewrite"} <= set(found.modules)
+    assert "shoestring.routing.decide" not in found.modules
+    assert {"pyarrow", "sklearn", "nobodys_library"} <= set(found.libraries)
+
+
+def test_kept_imports_are_read_again_after_a_change(author: Author) -> None:
+    author.write(stage="from . import helper", helper="", other="")
+    assert (
+        author.closure().modules
+        == author.closure().modules
+        == (
+            "of_an_author",
+            "of_an_author.helper",
+            "of_an_author.stage",
+        )
+    )
+    author.write(stage="from . import helper, other")
+    assert "of_an_author.other" in author.closure().modules
+    (author.folder / "imports.json").write_text("no JSON")
+    assert "of_an_author.other" in author.closure().modules
+
+
+def test_a_package_that_is_not_installed_is_a_usage_error() -> None:
+    with pytest.raises(UsageError, match=r"the package nobodys of nobodys\.stage is not installed"):
+        import_closure("nobodys.stage")

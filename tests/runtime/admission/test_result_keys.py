@@ -1,0 +1,157 @@
+"""Cache keys where router and stage share their libraries, and where they run in different images."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from runtime_world import small_world
+
+import shoestring
+from shoestring.config.world import World
+from shoestring.core.errors import StageFailed
+from shoestring.core.pod_ref import ClusterPod
+from shoestring.data.recipe import Recipe
+from shoestring.data.run_records import read_record
+from shoestring.data.storage.import_closure import import_closure
+from shoestring.runtime.admission.result_keys import (
+    ImageLibraries,
+    StageInputs,
+    StageWork,
+    check_libraries,
+    known_libraries,
+    lookup_keys,
+    record_libraries,
+    saving_key,
+    without_paid_part,
+)
+from shoestring.stages import evaluate, train
+
+IMAGE = "registry/train:1"
+POD = ClusterPod("ns", "12345678-1234-1234-1234-123456789012", "stage")
+
+# A router's image has neither PyTorch nor scikit-learn.
+ROUTER = """
+import importlib.util, json, sys
+from dataclasses import replace
+from pathlib import Path
+from shoestring.backends.local import open_local_world
+from shoestring.core.pod_ref import ClusterPod
+from shoestring.data.recipe import Recipe
+from shoestring.runtime.admission.result_keys import StageInputs, StageWork, lookup_keys
+assert not importlib.util.find_spec("torch") and not importlib.util.find_spec("sklearn")
+world, store, recipe, image = sys.argv[1:]
+pod = ClusterPod("ns", "87654321-1234-1234-1234-123456789012", "route")
+opened = replace(open_local_world(Path(world), store=Path(store)), pod=pod)
+work = StageWork(Recipe.model_validate_json(recipe), 7, "r", "train", image, StageInputs("datasets/d/1.json"))
+print(json.dumps(lookup_keys(opened, work)))
+"""
+
+
+@pytest.fixture
+def world(laptop: Path, tmp_path: Path) -> World:
+    return small_world(laptop, tmp_path)
+
+
+@pytest.fixture
+def recipe() -> Recipe:
+    return Recipe.model_validate(
+        {"name": "few", "source": {"rows": {"path": "/rows.csv"}}, "target": {"column": "y"}}
+    )
+
+
+@pytest.fixture
+def router_libraries(tmp_path: Path) -> Path:
+    """All installed libraries except those that only a stage's image has."""
+    folder = tmp_path / "libraries"
+    folder.mkdir()
+    for path in Path(sysconfig.get_path("purelib")).iterdir():
+        if not path.name.startswith(("torch", "sklearn", "scikit_learn", "__editable__")):
+            (folder / path.name).symlink_to(path)
+    return folder
+
+
+def work_of(recipe: Recipe, run_id: str = "r") -> StageWork:
+    return StageWork(recipe, 7, run_id, "train", IMAGE, StageInputs("datasets/d/1.json"))
+
+
+def test_on_one_machine_a_router_looks_where_a_stage_saves(world: World, recipe: Recipe) -> None:
+    work = work_of(recipe)
+    shared, own = lookup_keys(world, work)
+    assert saving_key(world, work, only_its_run=False)[0] == shared
+    assert saving_key(world, work, only_its_run=True)[0] == own
+    assert lookup_keys(world, work_of(recipe, "other")) == (
+        shared,
+        saving_key(world, work_of(recipe, "other"), only_its_run=True)[0],
+    )
+    assert not record_libraries(world, IMAGE, "train", None)
+    assert not any(world.store.list("learned/images/"))
+
+
+def test_a_router_without_the_stages_libraries_finds_its_result_once_a_pod_has_recorded_them(
+    world: World, recipe: Recipe, laptop: Path, router_libraries: Path
+) -> None:
+    pod, work = replace(world, pod=POD), work_of(recipe)
+
+    def routed() -> list[str]:
+        source = Path(shoestring.__path__[0]).parent
+        path = os.pathsep.join([str(source), str(router_libraries)])
+        folder = world.store.fetch("store.json").parent
+        done = subprocess.run(
+            [sys.executable, "-S", "-c", ROUTER, laptop, folder, recipe.model_dump_json(), IMAGE],
+            env={"PATH": os.environ["PATH"], "PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        found: list[str] = json.loads(done.stdout)
+        return found
+
+    world.store.put("store.json", b"{}")
+    assert routed() == []
+    assert record_libraries(pod, IMAGE, "train", None)
+    assert routed() == [saving_key(pod, work, only)[0] for only in (False, True)]
+    assert not record_libraries(pod, IMAGE, "train", None)
+
+
+def test_another_version_of_a_library_is_another_key(world: World, recipe: Recipe) -> None:
+    pod, work = replace(world, pod=POD), work_of(recipe)
+    record_libraries(pod, IMAGE, "train", None)
+    before = lookup_keys(pod, work)
+    older(world)
+    after = lookup_keys(pod, work)
+    assert before and after and not set(before) & set(after)
+
+
+def test_an_image_that_changed_under_its_name_is_found_when_a_cached_result_is_used(
+    world: World, recipe: Recipe
+) -> None:
+    pod = replace(world, pod=POD)
+    record_libraries(pod, IMAGE, "train", None)
+    check_libraries(pod, IMAGE, "train", None)
+    older(world)
+    with pytest.raises(StageFailed, match="registry/train:1 has other libraries than when the cached result"):
+        check_libraries(pod, IMAGE, "train", None)
+    check_libraries(pod, IMAGE, "train", None)
+    libraries = import_closure("shoestring.stages.train").libraries
+    assert known_libraries(pod, IMAGE, "train", libraries) == known_libraries(world, "", "", libraries)
+
+
+def older(world: World) -> None:
+    """Make the record of the image that of one with an older PyTorch."""
+    key = next(iter(world.store.list("learned/images/")))
+    found = read_record(world.store, key, ImageLibraries)
+    changed = found.model_copy(update={"libraries": found.libraries | {"torch": "1.0"}})
+    world.store.put(key, changed.model_dump_json().encode())
+
+
+def test_a_stage_that_pays_nothing_once_keeps_its_need(world: World, recipe: Recipe) -> None:
+    work = work_of(recipe)
+    assert without_paid_part(world, train.NEED, work) == train.NEED
+    assert without_paid_part(world, evaluate.NEED, work) == evaluate.NEED
