@@ -22,12 +22,15 @@ from shoestring.core.errors import BudgetExceeded
 from shoestring.core.record import SCHEMA_VERSION
 from shoestring.data.recipe import find_recipe
 from shoestring.pipelines.local_runner import run_compiled
+from shoestring.routing.algorithm import ALGORITHM_VERSION
 from shoestring.runtime.admission.admit import admit
 from shoestring.runtime.launch.run_request import new_request
 from shoestring.spending.ledger.ledger import Ledger
 
 RELEASED = sorted(Path(__file__).parent.glob("v*"))
 MONTH_OF = {"v3": datetime(2026, 11, 28, tzinfo=UTC)}
+ALGORITHM_OF = {"v3": 2}
+"""The version of the routing algorithm that made the stored decisions."""
 
 pytestmark = pytest.mark.slow
 
@@ -60,10 +63,19 @@ def test_the_ledger_verifies(stored: Stored) -> None:
     assert stored.run("ledger", "verify").code == 0
 
 
-def test_the_decisions_replay(stored: Stored) -> None:
+def test_the_decisions_replay_or_are_told_to_be_of_another_algorithm(stored: Stored) -> None:
+    is_same = ALGORITHM_OF[stored.version.name] == ALGORITHM_VERSION
     for run_id in (stored.finished, stored.stopped):
-        ran = stored.run("replay", run_id)
-        assert ran.code == 0, ran.err
+        ran = stored.run("replay", run_id, "--json")
+        found = ran.json
+        assert (found["differences"], found["changed"]) == ({}, {}), ran.err
+        assert (found["same"], len(found["not_replayable"])) == (
+            (found["decisions"], 0) if is_same else (0, found["decisions"])
+        )
+        assert (ran.code, "made by another version of the algorithm" in ran.err) == (
+            int(not is_same),
+            not is_same,
+        )
 
 
 def test_actuals_and_reports_are_made(stored: Stored) -> None:
