@@ -30,7 +30,7 @@ from shoestring.core.pod_ref import LabelledPod, LocalProcess, PodRef
 from shoestring.core.record import SCHEMA_VERSION, SchemaVersion, digest
 from shoestring.core.types import Placement, Pool, Quote
 from shoestring.pricing.catalogues import open_catalogue
-from shoestring.pricing.price_book import PriceListing, build_price_book, read_listing
+from shoestring.pricing.price_book import PriceListing, build_price_book, charged_price, read_listing
 from shoestring.pricing.price_list import PriceList
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -92,6 +92,7 @@ class FilePrices:
         self.listing = price_listing(world, source)
         self._book = self._build(world, self.listing)
         self._version, self._newest = file_version(source), self._book
+        self._newest_listing: PriceListing | None = self.listing
 
     def _build(self, world: WorldFile, listing: PriceListing) -> PriceBook:
         return build_price_book(listing, world.pools, world.usable_tariffs, self._clock.now().date())
@@ -104,11 +105,24 @@ class FilePrices:
 
         A file that is half written is ignored.
         """
-        if self._source and (version := file_version(self._source)) != self._version:
-            with contextlib.suppress(WorldError):
-                file = read_world_file(self._source)
-                self._newest, self._version = self._build(file, price_listing(file, self._source)), version
+        self._read_again()
         return find_price(self._newest.quotes, quote)
+
+    def charged_usd_per_hour(self, quote: Quote, pool: Pool) -> Decimal | None:
+        self._read_again()
+        if self._newest_listing is None:
+            return None
+        return charged_price(self._newest_listing, pool, quote.market, self._clock.now().date())
+
+    def _read_again(self) -> None:
+        """Read the file if it has changed. `_newest_listing` is None while it cannot be read."""
+        if self._source is None or (version := file_version(self._source)) == self._version:
+            return
+        self._version, self._newest_listing = version, None
+        with contextlib.suppress(WorldError):
+            file = read_world_file(self._source)
+            listing = price_listing(file, self._source)
+            self._newest, self._newest_listing = self._build(file, listing), listing
 
 
 def price_listing(world: WorldFile, source: Path | None) -> PriceListing:

@@ -114,6 +114,18 @@ class Policy(Preferences):
         (Market.SPOT,),
         description="markets where a pod pays the current price; elsewhere the price of its decision applies",
     )
+    max_price_factor: float = Field(
+        10.0,
+        ge=1,
+        description="on those markets, a price above this many times the on-demand price of its decision is "
+        "no price; spot has been seen at 10 times on-demand, where providers once allowed such bids",
+    )
+    unpriced_s: float = Field(
+        5.0,
+        ge=0,
+        description="on those markets, seconds without a readable price after which the on-demand price is "
+        "charged, from the last readable price on",
+    )
     adaptation_limits: AdaptationLimits = AdaptationLimits()
     guardrails: Guardrails = Guardrails()
     carbon_grids: dict[str, CarbonGrid] = Field(

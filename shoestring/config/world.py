@@ -69,6 +69,14 @@ class Prices(Protocol):
         """Return the current price of a quote from the world's own files; None if no valid price is found."""
         ...
 
+    def charged_usd_per_hour(self, quote: Quote, pool: Pool) -> Decimal | None:
+        """Return the price that a running attempt pays now, also where no stage would be placed at it.
+
+        None: the world's own files name none now. They may be half written, or the row may be gone, doubled
+        or impossible.
+        """
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class World:

@@ -140,15 +140,31 @@ def committed_hours(
 
 
 def current_price(listing: PriceListing, pool: Pool, market: Market, today: date) -> Decimal | None:
-    """Return the current price of a pool before discounts, or None.
+    """Return the current price of a pool after discounts, or None.
 
     The size of the pool's machine may be unknown, so only prices that no machine can have are rejected.
     """
+    return _current_price(listing, pool, market, today, compares_spot=True)
+
+
+def charged_price(listing: PriceListing, pool: Pool, market: Market, today: date) -> Decimal | None:
+    """Return the price of a pool after discounts that a running attempt pays, or None if none can be read.
+
+    A spot price at or above on-demand is no reason to place a stage there, but it is paid.
+    """
+    return _current_price(listing, pool, market, today, compares_spot=False)
+
+
+def _current_price(
+    listing: PriceListing, pool: Pool, market: Market, today: date, *, compares_spot: bool
+) -> Decimal | None:
     found, _ = _rows_for_pools(listing, [pool])
+    if not compares_spot:
+        found = [row for row in found if row.market is market]
     max_days = listing.price_list.max_days
     accepted, _ = validate_rows(found, lambda row: MachineSize(None, None), max_days, today)
     row = next((row for row in _select_rows(pool, accepted)[0] if row.market is market), None)
-    return row.usd_per_hour if row else None
+    return discounted_price(row, pool.name, listing.price_list.discounts) if row else None
 
 
 def _rows_for_pools(

@@ -139,6 +139,9 @@ class SimulatedPrices:
             None,
         )
 
+    def charged_usd_per_hour(self, quote: Quote, pool: Pool) -> Decimal | None:
+        return self.current_usd_per_hour(quote, pool)
+
 
 def until_next_s(rate_per_hour: float, rng: Random) -> float:
     """Draw the seconds until the next event of a Poisson process; infinity at a rate of 0."""

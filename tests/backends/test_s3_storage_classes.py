@@ -100,6 +100,9 @@ class DatedPrices:
     def current_usd_per_hour(self, quote: Quote, pool: Pool) -> Decimal | None:
         return None
 
+    def charged_usd_per_hour(self, quote: Quote, pool: Pool) -> Decimal | None:
+        return quote.usd_per_hour
+
 
 @pytest.fixture
 def folder(s3_location: StoreLocation, tmp_path: Path) -> Path:

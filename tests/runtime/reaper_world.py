@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 
 from runtime_world import INGEST, SetClock, StartedAttempt, on_cluster, run_request, small_world
@@ -55,6 +56,9 @@ class NodePrices:
 
     def current_usd_per_hour(self, quote: Quote, pool: Pool) -> None:
         """Return None: these prices never change."""
+
+    def charged_usd_per_hour(self, quote: Quote, pool: Pool) -> Decimal | None:
+        return quote.usd_per_hour
 
 
 def pending_pod(

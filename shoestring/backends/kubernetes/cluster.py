@@ -9,7 +9,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
@@ -45,8 +45,8 @@ from shoestring.core.errors import ClusterError, NotAllowed, WorldError
 from shoestring.core.interfaces import Clock, PodLifetime
 from shoestring.core.money import usd
 from shoestring.core.pod_ref import ClusterPod, LabelledPod, PodRef
-from shoestring.core.types import Placement, Pool, Quote
-from shoestring.pricing.price_book import current_price
+from shoestring.core.types import Market, Placement, Pool, Quote
+from shoestring.pricing.price_book import PriceListing, charged_price, current_price
 
 SNAPSHOT_TTL_S = 10.0
 """A decision asks for the pools several times, and is given the same snapshot for this long."""
@@ -166,7 +166,7 @@ class NodePrices:
     def __init__(self, files: ClusterFiles, source: Path, cluster: KubeCluster, clock: Clock) -> None:
         """`source` is the file of prices, which is read again while a pod runs."""
         self._files, self._source, self._cluster, self._clock = files, source, cluster, clock
-        self._version, self._newest = file_version(source), files.listing
+        self._version, self._newest, self._is_readable = file_version(source), files.listing, True
 
     def book(self) -> PriceBook:
         return price_shares(
@@ -178,13 +178,29 @@ class NodePrices:
 
         The price of the share itself is not known: a stage's pod may not be allowed to read nodes.
         """
+        self._read_again()
+        return self._scaled_price(self._newest, quote, pool, current_price)
+
+    def charged_usd_per_hour(self, quote: Quote, pool: Pool) -> Decimal | None:
+        self._read_again()
+        return self._scaled_price(self._newest, quote, pool, charged_price) if self._is_readable else None
+
+    def _read_again(self) -> None:
         if (version := file_version(self._source)) != self._version:
+            self._version, self._is_readable = version, False
             with suppress(WorldError):
-                self._newest, self._version = read_prices(self._source), version
+                self._newest, self._is_readable = read_prices(self._source), True
+
+    def _scaled_price(
+        self,
+        newest: PriceListing,
+        quote: Quote,
+        pool: Pool,
+        find_price: Callable[[PriceListing, Pool, Market, date], Decimal | None],
+    ) -> Decimal | None:
         node, today = pool.model_copy(update={"name": pool.node_pool or pool.name}), self._clock.now().date()
         before, now = (
-            current_price(listing, node, quote.market, today)
-            for listing in (self._files.listing, self._newest)
+            find_price(listing, node, quote.market, today) for listing in (self._files.listing, newest)
         )
         return None if not before or not now else usd(quote.usd_per_hour * now / before)
 

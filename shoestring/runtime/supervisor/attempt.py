@@ -13,6 +13,7 @@ from shoestring.core.errors import StageFailed
 from shoestring.core.interfaces import ProcessUsage
 from shoestring.core.money import usd
 from shoestring.core.receipt import AdaptationChange, Cause, PricePoint, ResourceUsage
+from shoestring.core.types import Market
 from shoestring.data.run_records import Run
 from shoestring.routing.decision import Choice, Decision
 from shoestring.routing.pages.decision_view import reserved_later_s
@@ -62,6 +63,8 @@ class Attempt:
         reserved_usd: the reservation, with the extensions that the ledger has confirmed.
         extension_asked_at_usd: the reservation at the last request for an extension.
         rate_changes: the prices that replaced the decision's price.
+        priced_at_s: when a price was last read, on the monotonic clock; None: at the start.
+        unpriced: no price can be read now, and the fallback price is not charged yet.
         sent_limits: the limits that the child was sent last.
         cap_times_s: when the usage will reach each guardrail's cap, on the monotonic clock.
         guardrail_changes: the changes that guardrails made.
@@ -79,6 +82,8 @@ class Attempt:
     origin: Origin | None = None
     extension_asked_at_usd: Decimal = Decimal(0)
     rate_changes: RateChanges = ()
+    priced_at_s: float | None = None
+    unpriced: bool = False
     sent_limits: SpendLimits | None = None
     cap_times_s: dict[str, float] = field(default_factory=dict)
     throttled: bool = False
@@ -139,11 +144,40 @@ class Attempt:
             for since_s, price in rates
         )
 
+    @property
+    def floats(self) -> bool:
+        """Whether the pod pays the current price of its market."""
+        return self.choice.market in self.world.policy.floating_markets
+
+    @property
+    def fallback_usd_per_hour(self) -> Decimal:
+        """The price while none can be read: on-demand as the decision recorded it, or the current price if
+        that is higher or on-demand is not known.
+        """
+        on_demand = self.decision.question.quote(self.choice.pool, Market.ON_DEMAND) if self.floats else None
+        return max(self.usd_per_hour, on_demand.usd_per_hour if on_demand else Decimal(0))
+
     def price_usd(self, seconds: float) -> Decimal:
-        return usd(self.usd_per_hour * Decimal(str(seconds)) / 3600)
+        """Return the price of seconds that are reserved ahead: a spot price may rise to on-demand in them."""
+        return usd(self.fallback_usd_per_hour * Decimal(str(seconds)) / 3600)
+
+    def limit_meter(self) -> Meter:
+        """Return the meter that limits the stage. While no price can be read, it expects the fallback price
+        since the last one.
+        """
+        changes = self.rate_changes
+        if self.unpriced:
+            changes += ((self._last_priced_s, self.fallback_usd_per_hour),)
+        meter = self.meter()
+        meter.update(meter.limit_usd, changes, meter.deadline_s)
+        return meter
+
+    @property
+    def _last_priced_s(self) -> float:
+        return self.started_s if self.priced_at_s is None else self.priced_at_s
 
     def meter(self) -> Meter:
-        """Return a meter with this attempt's limits.
+        """Return a meter of the prices that are charged, with this attempt's limits.
 
         Its money is the reservation less the exit and the fees, which do not depend on time. Its deadline is
         the run's, less what is reserved for later stages, or earlier where usage will reach a guardrail's
@@ -161,7 +195,7 @@ class Attempt:
 
     def spent_usd(self) -> Decimal:
         """Return the cost so far, with all fees that its data will have cost once it is done."""
-        return self.choice.fees_usd + self.meter().spent_usd(self.world.clock.monotonic_s())
+        return self.choice.fees_usd + self.limit_meter().spent_usd(self.world.clock.monotonic_s())
 
     def stop(self, reason: str, cause: Cause = "stop-requested") -> None:
         """Ask the attempt to stop. The first reason counts."""
@@ -170,21 +204,33 @@ class Attempt:
             self.stopping_since_s = self.world.clock.monotonic_s()
 
     def update_price(self) -> None:
-        """Read the current price, on a market whose price changes, and use it from now on. Past prices stay
-        as they were.
+        """Read the current price, on a market whose price changes, and use it from now on.
+
+        While none can be read for `unpriced_s` of the policy, the fallback price is charged from the last
+        one on. A price far above a known on-demand price (`max_price_factor`) is no price.
         """
-        choice, question = self.choice, self.decision.question
+        question, choice = self.decision.question, self.choice
         quote = question.quote(choice.pool, choice.market)
-        if choice.market not in self.world.policy.floating_markets or quote is None:
+        if not self.floats or quote is None:
             return
-        pool = question.pool(choice.pool)
-        quoted_usd_per_hour = self.world.prices.current_usd_per_hour(quote, pool)
-        if quoted_usd_per_hour is None:
-            return
-        # The decision's price may be below the quote: its discount applies to the current price as well.
-        usd_per_hour = usd(choice.usd_per_hour * quoted_usd_per_hour / quote.usd_per_hour)
+        now_s, policy = self.world.clock.monotonic_s(), self.world.policy
+        quoted = self.world.prices.charged_usd_per_hour(quote, question.pool(choice.pool))
+        on_demand = question.quote(choice.pool, Market.ON_DEMAND)
+        if quoted and on_demand and quoted > on_demand.usd_per_hour * Decimal(str(policy.max_price_factor)):
+            quoted = None
+        if quoted is not None:
+            self.priced_at_s, self.unpriced = now_s, False
+            # The decision's price may be below the quote: its discount applies to the current price as well.
+            self._set_price(now_s, usd(choice.usd_per_hour * quoted / quote.usd_per_hour))
+        elif now_s - self._last_priced_s > policy.unpriced_s:
+            self.unpriced = False
+            self._set_price(self._last_priced_s, self.fallback_usd_per_hour)
+        else:
+            self.unpriced = True
+
+    def _set_price(self, since_s: float, usd_per_hour: Decimal) -> None:
         if usd_per_hour != self.usd_per_hour:
-            self.rate_changes += ((self.world.clock.monotonic_s(), usd_per_hour),)
+            self.rate_changes += ((since_s, usd_per_hour),)
 
 
 def pod_started_s(world: World) -> float:

@@ -163,10 +163,10 @@ def send_limits(attempt: Attempt, scratch: Path) -> None:
     """Write the attempt's limits for the child, if they have changed. If the disk is full, the next call
     tries again.
     """
-    meter = attempt.meter()
+    meter = attempt.limit_meter()
     limits = SpendLimits(
         limit_usd=max(Decimal(0), meter.limit_usd),
-        rate_changes=attempt.rate_changes,
+        rate_changes=meter.rate_changes,
         deadline_s=meter.deadline_s,
     )
     if limits != attempt.sent_limits:

@@ -81,6 +81,7 @@ class PricesWithClasses:
 
     def __init__(self, prices: Prices) -> None:
         self._prices, self.current_usd_per_hour = prices, prices.current_usd_per_hour
+        self.charged_usd_per_hour = prices.charged_usd_per_hour
 
     def book(self) -> PriceBook:
         return replace(self._prices.book(), tariffs=Tariffs.model_validate(TARIFFS))
