@@ -37,6 +37,12 @@ class TrainingModel(Record):
         0.5, gt=0, lt=1, description="median skill at the end; it is approached exponentially"
     )
     skill_log_sd: float = Field(0.2, ge=0, description="standard deviation of log(skill)")
+    collapse_share: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="share of trainings whose skill falls to 0 at some moment",
+    )
 
 
 class PipelineKind(Record):

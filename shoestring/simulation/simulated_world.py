@@ -109,8 +109,8 @@ class PipelineRun:
 
     `decisions_by_key`: decisions by the key that the ledger holds for their reservations. `pods`: by
     account and reservation. `samples`, `migrations` and `usages`: those of the current stage's earlier
-    attempts. `engine_done`: the engine has finished or abandoned the pipeline. `clean`: none of its processes
-    died.
+    attempts. `rollbacks`: how often its training went back to a good validation. `engine_done`: the engine
+    has finished or abandoned the pipeline. `clean`: none of its processes died.
     """
 
     request: PipelineRequest
@@ -122,6 +122,7 @@ class PipelineRun:
     pods: dict[tuple[str, str], SimulatedPod] = field(default_factory=dict)
     samples: int = 0
     migrations: int = 0
+    rollbacks: int = 0
     usages: list[ResourceUsage] = field(default_factory=list)
     headroom: Headroom | None = None
     overhead_usd: Decimal = ZERO_USD

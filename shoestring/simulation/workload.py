@@ -22,7 +22,8 @@ class PipelineRequest:
 
     `duration_factors`, by stage: actual seconds divided by (prior seconds x bias). `budget_factor`: budget
     divided by the router's estimate. `plateau_share`: share of an elastic stage's samples after which its
-    metric stops improving. `skill`: the skill of an elastic stage at that end.
+    metric stops improving. `skill`: the skill of an elastic stage at that end. `collapse_share`:
+    share of those samples after which its skill falls to 0; above 1: never.
     """
 
     number: int
@@ -33,6 +34,7 @@ class PipelineRequest:
     plateau_share: float
     budget_factor: float
     skill: float
+    collapse_share: float
 
     @property
     def run_id(self) -> str:
@@ -63,6 +65,7 @@ def pipeline_requests(scenario: Scenario, pipelines: int, seed: int) -> Iterator
             plateau_share=rng.uniform(0.4, 1.6),
             budget_factor=kind.budget_factor * math.exp(rng.gauss(0, kind.budget_log_sd)),
             skill=min(MAX_SKILL, kind.training.skill * math.exp(rng.gauss(0, kind.training.skill_log_sd))),
+            collapse_share=rng.random() if rng.random() < kind.training.collapse_share else math.inf,
         )
 
 

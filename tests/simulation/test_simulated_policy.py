@@ -155,6 +155,19 @@ def test_a_guardrail_acts_as_its_action_says() -> None:
     assert throttled.outcomes == stopped.outcomes and throttled.spent_usd > stopped.spent_usd
 
 
+def test_a_training_whose_skill_collapses_rolls_back_or_stops() -> None:
+    base = scenario("images", **NOTHING_WRONG)
+    training = base.pipeline_kinds[0].training.model_copy(update={"collapse_share": 1.0, "skill_log_sd": 0.0})
+    kinds = tuple(kind.model_copy(update={"training": training}) for kind in base.pipeline_kinds)
+    base = base.model_copy(update={"pipeline_kinds": kinds})
+    stopped, back = (
+        simulated(base, 4, guardrails={"skill": {"min": 0.1, "after_epochs": 1, "action": action}})
+        for action in ("stop", "roll-back")
+    )
+    assert stopped.outcomes["guardrail"] > back.outcomes.get("guardrail", 0)
+    assert back.outcomes["done"] > stopped.outcomes.get("done", 0) and back.spent_usd > stopped.spent_usd
+
+
 def test_commitments_pay_until_their_hours_are_used_up(tmp_path: Path) -> None:
     world = cloud_world("store") | {
         "commitments": [

@@ -110,7 +110,7 @@ def finish_stage(
     else:
         counters.finished += 1
         counters.within_p95 += spent_usd <= attempt.choice.p95_usd
-    pipeline.samples, pipeline.migrations, pipeline.usages = 0, 0, []
+    pipeline.samples, pipeline.migrations, pipeline.rollbacks, pipeline.usages = 0, 0, 0, []
     if need.writes_bytes_per_row:
         pipeline.upstream = attempt.choice
     record_receipt(simulation, attempt, spent_usd, "done", samples=samples)

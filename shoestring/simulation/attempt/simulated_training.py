@@ -14,7 +14,7 @@ from shoestring.core.receipt import AdaptationChange, Lever
 from shoestring.routing.question import sample_range
 from shoestring.runtime.supervisor.attempt import Attempt
 from shoestring.simulation.attempt.work_progress import WorkProgress
-from shoestring.simulation.workload import PipelineRequest
+from shoestring.simulation.simulated_world import PipelineRun
 from shoestring.spending.spend_forecast import (
     DRIFT_WINDOWS,
     VALIDATION_BELOW,
@@ -25,7 +25,7 @@ from shoestring.spending.spend_forecast import (
     SpendTracker,
     TrainingPosition,
 )
-from shoestring.training.control.guardrails import epoch_cost_violation, skill_violation
+from shoestring.training.control.guardrails import MAX_ROLLBACKS, epoch_cost_violation, skill_violation
 from shoestring.training.control.schedule import LearningRateSchedule, ScheduleProgress
 
 VALIDATIONS_PER_EPOCH = 2
@@ -45,26 +45,27 @@ class SimulatedTraining:
 
     def __init__(
         self,
-        request: PipelineRequest,
+        pipeline: PipelineRun,
         attempt: Attempt,
         work: WorkProgress,
-        resumed: int,
         may_ask_for_pool: bool,
     ) -> None:
-        self._request, self._attempt, self._work, self._resumed = request, attempt, work, resumed
+        self._pipeline, self._attempt, self._work = pipeline, attempt, work
+        self._request, self._resumed = pipeline.request, pipeline.samples
         policy, need = attempt.world.policy, attempt.decision.question.needs[0]
         self._limits = policy.adaptation_limits.model_copy(
             update={"pool": policy.adaptation_limits.pool and may_ask_for_pool}
         )
-        self._guardrails, self._model = policy.guardrails, request.kind.training
+        self._guardrails, self._model = policy.guardrails, self._request.kind.training
         self._tracker = SpendTracker(self._limits)
         self._started_s = attempt.world.clock.monotonic_s()
         self._s_per_row = work.full_s / max(1, work.samples)
         self._batch_rows, self._validation_share = self._model.batch_rows, 1.0
-        _, self._all_samples = sample_range(need, request.rows)
+        _, self._all_samples = sample_range(need, self._request.rows)
         self._quiet, self._window_s = 0, self._started_s + self._window_length_s()
         self._cost_mark: tuple[int, Decimal] | None = None
-        self._validation_number = self._next_validation_number(resumed)
+        self._validation_number = self._next_validation_number(self._resumed)
+        self._was_good = False
         self.changes: tuple[AdaptationChange, ...] = ()
 
     @property
@@ -134,11 +135,21 @@ class SimulatedTraining:
         if floor is None or self._attempt.stop_reason:
             return
         share = at.spent_s / (at.spent_s + at.left_s) if at.spent_s else 0.0
-        plateau = max(1.0, self._request.plateau_share * self._all_samples)
-        skill = self._request.skill * (1 - math.exp(-3 * at.samples / plateau))
-        if reason := skill_violation(floor, skill, at.samples / self._request.rows, share):
-            # The skill never falls, so there is no better validation to go back to.
+        skill = self._skill(at.samples)
+        reason = skill_violation(floor, skill, at.samples / self._request.rows, share)
+        if reason is None:
+            self._was_good |= skill >= floor.min
+        elif floor.action == "roll-back" and self._was_good and self._pipeline.rollbacks < MAX_ROLLBACKS:
+            self._pipeline.rollbacks += 1
+            self._record(now_s, "guardrail", "its weights", "those of its last good validation", reason)
+        else:
             self._stop(now_s, floor.action, reason)
+
+    def _skill(self, samples: int) -> float:
+        """Return the skill after so many samples. A training that went back does not collapse again."""
+        share = samples / max(1.0, self._request.plateau_share * self._all_samples)
+        collapsed = share >= self._request.collapse_share and not self._pipeline.rollbacks
+        return 0.0 if collapsed else self._request.skill * (1 - math.exp(-3 * share))
 
     def _check_epoch_cost(self, now_s: float) -> None:
         cap, mark = (

@@ -41,7 +41,7 @@ class SupervisorChecks:
         self._caps: dict[str, UsageCap] = {name: cap for name, cap in caps.items() if cap}
         self._monitor = monitor_with(attempt, pipeline.migrations, simulation.newest_receipts())
         self._training = (
-            SimulatedTraining(pipeline.request, attempt, work, pipeline.samples, self._monitor.may_migrate)
+            SimulatedTraining(pipeline, attempt, work, self._monitor.may_migrate)
             if attempt.elastic and work.full_s > 0
             else None
         )
