@@ -12,8 +12,7 @@ from data_files import recipe_of
 
 from shoestring.core.errors import DataError, RecipeError
 from shoestring.data.recipe import find_recipe
-from shoestring.data.transforms import preview
-from shoestring.data.transforms.preview import preview_target
+from shoestring.data.transforms.preview import WHOLE_BYTES, preview_target
 
 
 def csv(folder: Path, *rows: str, header: str = "id;x;y") -> Path:
@@ -58,16 +57,13 @@ def targets(folder: Path, values: list[Any]) -> Path:
 @pytest.mark.parametrize("is_whole", [True, False])
 def test_the_guess_names_the_key_that_changes_it(
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     values: list[Any],
     target: dict[str, Any],
     sentence: str,
     is_whole: bool,
 ) -> None:
-    if not is_whole:
-        monkeypatch.setattr(preview, "WHOLE_BYTES", 10)
     recipe = recipe_of(targets(tmp_path, values), target={"column": "y"} | target)
-    found = preview_target(recipe).replace(" in the first 200 rows", "")
+    found = preview_target(recipe, WHOLE_BYTES if is_whole else 10).replace(" in the first 200 rows", "")
     assert found.replace(f" in the first {200 // len(values) * len(values)} rows", "") == sentence
 
 
@@ -82,16 +78,13 @@ def test_the_guess_names_the_key_that_changes_it(
 )
 def test_what_cannot_be_predicted_is_refused_with_the_reason(
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     values: list[Any],
     error: type[Exception],
     reason: str,
     is_whole: bool,
 ) -> None:
-    if not is_whole:
-        monkeypatch.setattr(preview, "WHOLE_BYTES", 10)
     with pytest.raises(error, match=reason):
-        preview_target(recipe_of(targets(tmp_path, values)))
+        preview_target(recipe_of(targets(tmp_path, values)), WHOLE_BYTES if is_whole else 10)
 
 
 def test_a_table_of_the_target_alone_is_refused(tmp_path: Path) -> None:
@@ -106,15 +99,14 @@ def test_too_few_rows_for_three_splits_are_refused(tmp_path: Path) -> None:
         preview_target(recipe_of(path))
 
 
-def test_a_late_second_value_of_a_large_parquet_file_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(preview, "WHOLE_BYTES", 10)
+def test_a_late_second_value_of_a_large_parquet_file_is_found(tmp_path: Path) -> None:
     rows = 200_000
     table = pa.table({"x": list(range(rows)), "y": [None] * (rows // 2) + [0] * (rows // 2 - 1) + [1]})
     path = tmp_path / "rows.parquet"
     pq.write_table(table, path)
-    assert preview_target(recipe_of(path)).startswith("target y: binary, 2 classes in the first 200,000 rows")
+    assert preview_target(recipe_of(path), 10).startswith(
+        "target y: binary, 2 classes in the first 200,000 rows"
+    )
 
 
 def test_flights_are_named() -> None:

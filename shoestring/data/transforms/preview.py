@@ -30,12 +30,12 @@ DECIMAL_COMMA_SHARE = 0.9
 """The share of values that must match for a column to hold numbers with decimal commas."""
 
 
-def preview_target(recipe: Recipe) -> str:
+def preview_target(recipe: Recipe, whole_bytes: int = WHOLE_BYTES) -> str:
     """Return what a run will predict, as a sentence with the key that changes it.
 
     It reads the target until it shows two values, and infers the task as preprocess will.
 
-    A table of at most `WHOLE_BYTES` is read whole, and its splits are checked as well.
+    A table of at most `whole_bytes` is read whole, and its splits are checked as well.
 
     Raises:
         DataError: nothing can be predicted: no values, one value, no features, or an empty split.
@@ -46,7 +46,7 @@ def preview_target(recipe: Recipe) -> str:
     check_columns(recipe, {name: table.names for name, table in tables.items()})
     owner = next(name for name in (recipe.main, *tables) if recipe.target.column in tables[name].names)
     _require_features(recipe, tables[recipe.main].names)
-    if owner == recipe.main and sum(map(unpacked_bytes, files[owner])) <= WHOLE_BYTES:
+    if owner == recipe.main and sum(map(unpacked_bytes, files[owner])) <= whole_bytes:
         rows = _whole_table(tables[owner], owner)
         fit = _fitted(recipe.target, [rows[recipe.target.column]])
         _require_splits(recipe, rows)
