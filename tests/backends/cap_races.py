@@ -9,6 +9,7 @@ from store_locations import StoreLocation, at_once
 
 from shoestring.backends.local import WallClock
 from shoestring.core.errors import BudgetExceeded
+from shoestring.spending.audit.records import Anchor
 from shoestring.spending.audit.verify import verify
 from shoestring.spending.ledger.ledger import Ledger
 
@@ -33,5 +34,5 @@ def race(location: StoreLocation, month: str, runs: int = 2) -> tuple[list[str],
     ledger.open(month, MONTH_CAP_USD)
     refusals = at_once(runs, open_run, location, month)
     state = Ledger(store, WallClock()).state(month)
-    verify(store, {month: (state.head_hash,)})
+    verify(store, {month: (Anchor(state.head_hash),)})
     return refusals, state.held_usd

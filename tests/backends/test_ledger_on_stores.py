@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from approved_caps import approve, approved
 from store_locations import StoreLocation
 
 from shoestring.backends.local import WallClock
 from shoestring.core.errors import BudgetExceeded, LedgerConflict, StoreError
 from shoestring.core.interfaces import Store
+from shoestring.spending.audit.records import Anchor
 from shoestring.spending.audit.verification import Verification
 from shoestring.spending.audit.verify import verify
 from shoestring.spending.ledger.ledger import Ledger
@@ -84,7 +86,7 @@ def a_month(ledger: Ledger) -> None:
             with_retries(ledger.extend, run, f"{stage}-1", CENT, id="first")
             with_retries(ledger.settle, run, f"{stage}-1", Decimal("0.15"))
             with_retries(ledger.adjust, run, f"{stage}-1", -CENT, "true times", id="exit")
-        with_retries(ledger.set_cap, run, Decimal("0.75"))
+        with_retries(ledger.set_cap, run, Decimal("0.75"), approved(run))
         with_retries(ledger.close, run)
 
 
@@ -94,6 +96,7 @@ def amounts_of(found: Verification) -> dict[str, tuple[Decimal, Decimal, int]]:
 
 def test_a_month_of_runs_is_equal_on_every_store(location: StoreLocation) -> None:
     a_month(Ledger(location.open(), WallClock()))
+    approve(location.open(), "one", "two")
     found = verify(location.open(), {})
     once = (Decimal("0.28"), Decimal(0))
     assert amounts_of(found) == {
@@ -112,6 +115,7 @@ def test_a_store_that_fails_and_loses_responses_has_every_entry_once(
     faulty = FaultyStore(location.open(), seed)
     a_month(Ledger(faulty, WallClock()))
     assert faulty.faults > 10
+    approve(location.open(), "one", "two")
     found = verify(location.open(), {})
     assert {state.account: state.entries for state in found.accounts} == {
         MONTH: 7,
@@ -126,6 +130,7 @@ def test_a_stale_list_hides_no_account_from_writers_and_verification(location: S
     a_month(Ledger(location.open(), WallClock()))
     behind = FaultyStore(location.open(), 0)
     assert len({key.split("/")[1] for key in behind.list("ledger/")}) < 4
+    approve(location.open(), "one", "two")
     assert amounts_of(verify(behind, {})) == amounts_of(verify(location.open(), {}))
     assert Ledger(behind, WallClock()).state("two").closed
 
@@ -157,6 +162,7 @@ def test_jumping_clocks_change_no_amount_and_hide_no_entry(location: StoreLocati
     ledger.reserve("three", "train-1", "train", 1, CENT)
     for number in range(3):
         Ledger(location.open(), JumpingClock(seed + 20 + number)).repair_parent(MONTH)
+    approve(location.open(), "one", "two")
     found = verify(location.open(), {})
     assert {state.account: state.entries for state in found.accounts} == {
         MONTH: 8,
@@ -190,4 +196,4 @@ def test_many_writers_on_faulty_stores_write_each_entry_once(location: StoreLoca
         granted = sum(writers.map(ask, range(4)))
     state = Ledger(location.open(), WallClock()).state("run")
     assert (granted, state.held_usd, state.entries) == (14, CENT * 14, 15)
-    verify(location.open(), {"run": (state.head_hash,)})
+    verify(location.open(), {"run": (Anchor(state.head_hash),)})

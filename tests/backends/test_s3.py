@@ -21,6 +21,7 @@ from shoestring.backends.s3.client import MAX_OBJECT_BYTES
 from shoestring.backends.s3.location import S3Location
 from shoestring.backends.s3.store import S3Store, open_s3_store
 from shoestring.core.errors import NotInStore, StoreError, StoreFull
+from shoestring.spending.audit.records import Anchor
 from shoestring.spending.audit.verify import verify
 from shoestring.spending.ledger.ledger import Ledger
 
@@ -78,7 +79,7 @@ def test_a_ledger_with_repeatedly_lost_responses_has_every_entry_once(
     copy = FolderStore(tmp_path / "there")
     for key, data in small.objects.items():
         copy.put(key, data)
-    assert verify(copy, {"run": (state.head_hash,)}).entries == 21 + 2
+    assert verify(copy, {"run": (Anchor(state.head_hash),)}).entries == 21 + 2
 
 
 def test_a_truncated_download_is_repeated(store: S3Store, small: SmallS3, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from store_locations import StoreLocation, at_once
 
 from shoestring.backends.local import WallClock
 from shoestring.core.errors import BudgetExceeded
+from shoestring.spending.audit.records import Anchor
 from shoestring.spending.audit.verify import verify
 from shoestring.spending.ledger.ledger import Ledger
 
@@ -49,7 +50,7 @@ def test_concurrent_processes_lose_no_entry_double_none_and_keep_the_cap(s3_loca
     assert (len(granted), len(refused)) == (30, WRITERS * ASKS_EACH - 30)
     assert set(state.reservations) == granted
     assert (state.held_usd, state.left_usd, state.entries) == (Decimal("0.30"), Decimal(0), 31)
-    verify(store, {"run": (state.head_hash,)})
+    verify(store, {"run": (Anchor(state.head_hash),)})
 
 
 @pytest.mark.parametrize("month", ["2026-01", "2026-02", "2026-03"])
@@ -111,4 +112,4 @@ def test_a_server_killed_during_writes_loses_no_entry_and_doubles_none(
     assert set(state.reservations) == set(written)
     assert state.entries == 1 + len(written)
     assert all(store.fetch(f"blobs/{hold}").read_bytes() == hold.encode() * 10_000 for hold in written)
-    verify(store, {"run": (state.head_hash,)})
+    verify(store, {"run": (Anchor(state.head_hash),)})

@@ -17,6 +17,7 @@ from shoestring.core import store_layout
 from shoestring.core.errors import LedgerCorrupt
 from shoestring.core.interfaces import Store
 from shoestring.core.record import record_bytes
+from shoestring.spending.audit.records import Anchor
 from shoestring.spending.audit.verify import verify
 from shoestring.spending.ledger.entry import hash_entry, parse_object
 from shoestring.spending.ledger.ledger import Ledger
@@ -34,7 +35,7 @@ def store(s3_location: StoreLocation, monkeypatch: pytest.MonkeyPatch) -> Store:
     ledger.open("run", Decimal(1))
     for number in range(2, ENTRIES + 1):
         ledger.reserve("run", f"work-{number}", "work", number, Decimal("0.10"))
-    verify(store, {"run": (ledger.state("run").head_hash,)})
+    verify(store, {"run": (Anchor(ledger.state("run").head_hash),)})
     return store
 
 
@@ -82,7 +83,7 @@ def test_an_entry_that_a_stage_replaced_with_a_correct_hash_is_found(
         hint.replace(head.encode(), forged.sha256.encode()),
     )
     with pytest.raises(LedgerCorrupt):
-        verify(s3_location.open(), {"run": (head,)})
+        verify(s3_location.open(), {"run": (Anchor(head),)})
 
 
 def test_entries_that_an_administrator_removed_from_the_end_are_found(
