@@ -59,7 +59,12 @@ def actuals_text(found: Actuals) -> str:
         frozenset(head[len(names) :]),
         "use: mean share of core-seconds in which attempts computed, and its standard deviation",
     )
-    return "\n".join([*text_lines(estimates), "", *text_lines(idle), *found.notes])
+    overrun = (
+        [f"overrun: {number_text.dollars(found.total.overrun_usd)} above the caps, not in these sums"]
+        if found.total.overrun_usd
+        else []
+    )
+    return "\n".join([*text_lines(estimates), "", *text_lines(idle), *overrun, *found.notes])
 
 
 def _with_total(found: Actuals) -> Iterable[ActualsGroup]:
@@ -151,19 +156,30 @@ def alternatives_table(each: Hindsight) -> TextTable:
 
 def regret_text(each: Hindsight) -> str:
     """Return the regret of a choice, and its cause."""
-    if not each.regret_usd:
-        return f"{number_text.dollars(each.paid_usd)} paid; no alternative was cheaper"
+    return f"{number_text.dollars(each.paid_usd)} paid; {verdict_text(each)}"
+
+
+def verdict_text(each: Hindsight) -> str:
+    """Return how the best offer in hindsight compares with the choice, as the amounts of both say.
+
+    The best offer is the cheapest one that leaves enough time, so it may be more expensive than the choice.
+    """
     best = next(offer_option for offer_option in each.offers if offer_option.best)
+    if best.selected:
+        return "no alternative was cheaper"
+    name = offer_text(best.pool, best.market, best.format, best.storage_class)
+    amount = number_text.dollars(abs(each.regret_usd))
     time_difference = number_text.duration(abs(each.regret_s)) + (
         " faster" if each.regret_s >= 0 else " slower"
     )
-    name = offer_text(best.pool, best.market, best.format, best.storage_class)
-    cause = REGRET_CAUSES[each.main_cause] if each.main_cause else ""
-    saved = number_text.dollars(each.regret_usd)
-    return (
-        f"{number_text.dollars(each.paid_usd)} paid; {name} would have saved {saved} "
-        f"and been {time_difference}: {cause}"
-    )
+    if each.regret_usd < 0:
+        return f"{name} would have cost {amount} more and been {time_difference}, which the deadline asks for"
+    if not each.regret_usd:
+        return f"{name} would have cost the same and been {time_difference}"
+    cause = "no single estimate explains it"
+    if each.main_cause and each.saved_by_knowing[each.main_cause] > 0:
+        cause = REGRET_CAUSES[each.main_cause]
+    return f"{name} would have saved {amount} and been {time_difference}: {cause}"
 
 
 def reconciliation_text(found: Reconciliation) -> str:

@@ -29,7 +29,7 @@ from shoestring.spending.ledger.ledger import Ledger
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 RUN_ID = "flights-20261121-120000-ab12"
 ROWS = 336_776
-STALLED = "the validation split has not improved for 3 looks; the rest of the money is handed back"
+STALLED = "the validation loss stopped improving; the rest of the budget is not used"
 LAPTOP = tuple(Pool(name=f"cpu-{cores}", cores=cores, memory_gb=4) for cores in (1, 2))
 STAGES = [need.stage for need in NEEDS]
 

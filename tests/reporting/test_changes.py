@@ -50,4 +50,7 @@ def test_price_changes_adaptations_and_joules_are_on_the_page_in_order(
     assert 0 < html.index("$0.12") < html.index("699 samples")
     assert "700 samples" not in html, "a change of an earlier attempt is listed with that attempt only"
     assert "1,234" in html
-    assert "grid unknown" in html
+    assert "CO2" not in html, "no column says that the grid is not known"
+    carbon = receipt.model_copy(update={"usage": usage.model_copy(update={"co2_g": 0.25})})
+    store.put(key, record_bytes(carbon))
+    assert "0.250" in page(read_run_story(store, RUN_ID))

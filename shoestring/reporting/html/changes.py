@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from shoestring.core.record import utc_text
+from shoestring.core.receipt import ResourceUsage
 from shoestring.reporting import number_text
 from shoestring.reporting.html.markup import Html, table
-from shoestring.reporting.run_story import AttemptStory, RunStory
+from shoestring.reporting.run_story import AttemptStory, RunStory, StageStory
 from shoestring.routing.policy.migration import MIGRATION_COLUMNS, migration_table
 
 HEADS = (("Attempt", "name"), ("At", ""), ("What", ""), ("Before", ""), ("After", ""), ("Reason", "reason"))
@@ -35,7 +35,7 @@ def attempt_changes(attempt: AttemptStory) -> list[Row]:
             after.at,
             (
                 attempt.key,
-                utc_text(after.at),
+                number_text.utc_time(after.at),
                 "price",
                 number_text.hourly(before.usd_per_hour),
                 number_text.hourly(after.usd_per_hour),
@@ -45,12 +45,10 @@ def attempt_changes(attempt: AttemptStory) -> list[Row]:
         for before, after in pairwise(record.prices)
     ]
     changed = [
-        (
-            change.at,
-            (attempt.key, utc_text(change.at), change.lever, change.before, change.after, change.reason),
-        )
+        (change.at, (attempt.key, at, change.lever, change.before, change.after, change.reason))
         for change in record.changes
         if change.at >= started_at
+        for at in [number_text.utc_time(change.at)]
     ]
     return [row for _, row in sorted([*price_changes, *changed], key=lambda found: found[0])]
 
@@ -74,30 +72,36 @@ def migration_checks_table(story: RunStory) -> Html | None:
     return table(caption, heads, rows, class_="stack") if rows else None
 
 
-RESOURCE_HEADS = (("Stage", "name"), ("Joules", "n"), ("Core-minutes", "n"), ("CO2, g", "n"))
+RESOURCE_HEADS = (("Stage", "name"), ("Joules", "n"), ("Core-minutes", "n"))
+CARBON_HEAD = ("CO2, g", "n")
 
 
 def resources_table(story: RunStory) -> Html | None:
-    """Return energy and compute by stage, all attempts together, or None if none was recorded."""
-    rows: list[tuple[str, str, str, str]] = []
-    for stage in story.stages:
-        usage = [
-            record.usage for attempt in stage.attempts if (record := attempt.receipt or attempt.heartbeat)
-        ]
-        if not any(each.joules for each in usage):
-            continue
-        grams = [each.co2_g for each in usage if each.co2_g is not None]
-        minutes = f"{sum(each.core_minutes for each in usage):,.2f}"
-        rows.append(
-            (
-                stage.name,
-                f"{sum(each.joules for each in usage):,.0f}",
-                minutes,
-                f"{sum(grams):,.3f}" if grams else "grid unknown",
-            )
+    """Return energy and compute by stage, all attempts together, or None if none was recorded.
+
+    CO2 has a column only where the grid's carbon is declared.
+    """
+    usages = {stage.name: stage_usage(stage) for stage in story.stages}
+    used = {name: found for name, found in usages.items() if any(each.joules for each in found)}
+    has_carbon = any(each.co2_g is not None for found in used.values() for each in found)
+    rows: list[tuple[object, ...]] = []
+    for name, found in used.items():
+        grams = [each.co2_g for each in found if each.co2_g is not None]
+        row = (
+            name,
+            f"{sum(each.joules for each in found):,.0f}",
+            f"{sum(each.core_minutes for each in found):,.2f}",
         )
+        rows.append((*row, f"{sum(grams):,.3f}" if grams else None) if has_carbon else row)
     caption = (
         "Energy by stage. Joules are estimated: declared watts times the busy cores; GPUs by their own "
         "counters, or as if busy."
     )
-    return table(caption, RESOURCE_HEADS, rows, class_="stack") if rows else None
+    heads = (*RESOURCE_HEADS, CARBON_HEAD) if has_carbon else RESOURCE_HEADS
+    return table(caption, heads, rows, class_="stack") if rows else None
+
+
+def stage_usage(stage: StageStory) -> list[ResourceUsage]:
+    """Return the usage of each attempt of a stage, from its receipt or else its last heartbeat."""
+    records = (attempt.receipt or attempt.heartbeat for attempt in stage.attempts)
+    return [record.usage for record in records if record]

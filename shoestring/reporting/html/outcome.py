@@ -7,7 +7,7 @@ from shoestring.reporting.actuals import ActualsGroup, compute_actuals
 from shoestring.reporting.hindsight_report import build_hindsight_report
 from shoestring.reporting.html.markup import Head, Html, table, tag, text
 from shoestring.reporting.run_story import RunStory
-from shoestring.reporting.terminal_text import REGRET_CAUSES
+from shoestring.reporting.terminal_text import verdict_text
 from shoestring.routing.analysis.hindsight import CounterfactualOffer, Hindsight
 from shoestring.routing.candidates import format_text
 
@@ -28,7 +28,7 @@ HINDSIGHT_HEADS: tuple[Head, ...] = (
     ("Chosen", "place"),
     ("Best", "place"),
     ("Regret", "n"),
-    ("Cause", "full"),
+    ("In hindsight", "full"),
 )
 
 
@@ -80,18 +80,13 @@ def _choice(each: Hindsight) -> tuple[object, ...]:
         next(option for option in each.offers if getattr(option, name)) for name in ("selected", "best")
     )
     number = tag("small", f"attempt {each.attempt}") if each.attempt > 1 else None
-    cause = (
-        number_text.as_sentence(REGRET_CAUSES[each.main_cause])
-        if each.main_cause
-        else "No alternative was cheaper."
-    )
     return (
         text(each.stage, number),
         number_text.dollars(each.paid_usd),
         _target_cell(taken),
         _target_cell(best),
         number_text.dollars(each.regret_usd),
-        cause,
+        number_text.as_sentence(verdict_text(each)),
     )
 
 
@@ -127,9 +122,4 @@ def _row(name: str, each: ActualsGroup) -> tuple[object, ...]:
 def _note(total: ActualsGroup) -> str:
     idle_usd = total.idle.startup_usd + total.idle.idle_cores_usd + total.idle.lost_usd
     part = number_text.percent(float(idle_usd / total.paid_usd)) if total.paid_usd else "0%"
-    released_usd = total.reserved_usd - total.paid_usd
-    return (
-        f"{number_text.dollars(idle_usd)} idle, {part} of the cost; {number_text.dollars(released_usd)} was "
-        "reserved "
-        "in addition and released."
-    )
+    return f"{number_text.dollars(idle_usd)} idle, {part} of the cost."

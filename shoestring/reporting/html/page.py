@@ -45,14 +45,14 @@ def page(story: RunStory) -> str:
 
 def _sections(story: RunStory) -> list[tuple[str, str, Html | None]]:
     return [
+        ("quality", "Quality", quality_section(story)),
+        ("loss", "Loss against dollars", curve_section(story)),
         ("stages", "Stages", stages_table(story) if story.start_accounts else None),
         ("actuals", "Estimate against actual", actuals_table(story)),
+        ("hindsight", "Hindsight", hindsight_table(story)),
         ("changes", "Changes", changes_table(story)),
         ("migration-checks", "Migration checks", migration_checks_table(story)),
         ("energy", "Energy", resources_table(story)),
-        ("quality", "Quality", quality_section(story)),
-        ("loss", "Loss against dollars", curve_section(story)),
-        ("hindsight", "Hindsight", hindsight_table(story)),
         ("decisions", "Decisions", _decisions(story)),
         ("ledger", "Ledger", ledger_tables(story) if story.start_accounts else None),
         ("environment", "Environment", _environment(story)),
@@ -100,7 +100,7 @@ def _figures(story: RunStory, summary: RunSummary) -> list[Html]:
         "Spent",
         text(spent, tag("small", f" of {budget}")),
         _bar(part, f"{spent} of {budget} spent"),
-        tag("p", f"{number_text.percent(float(part))} of the budget; {rest}"),
+        tag("p", f"{number_text.percent(float(part))} of the budget; {rest}{_overrun(summary)}"),
     )
     starts = (
         f"started {len(story.start_accounts)} times, first at "
@@ -118,7 +118,13 @@ def _figures(story: RunStory, summary: RunSummary) -> list[Html]:
         tag("p", started),
     )
     quality = quality_figure(story)
-    return [money, quality, time] if quality else [money, time]
+    return [quality, money, time] if quality else [money, time]
+
+
+def _overrun(summary: RunSummary) -> str:
+    if not summary.overrun_usd:
+        return ""
+    return f"; an overrun of {number_text.dollars(summary.overrun_usd)} above the cap could not be booked"
 
 
 def _figure(name: str, big: object, *rest: Html) -> Html:

@@ -13,7 +13,7 @@ from shoestring.evaluation.results import (
 )
 from shoestring.reporting import number_text
 from shoestring.reporting.html.charts import CalibrationPoint, MetricInterval, calibration, dots_and_whiskers
-from shoestring.reporting.html.markup import Html, scroll, table, tag, text
+from shoestring.reporting.html.markup import Html, table, tag, text
 from shoestring.reporting.run_story import RunStory
 
 
@@ -127,7 +127,7 @@ def _calibration(results: EvaluationResults) -> Html | None:
 
 
 def _table(results: EvaluationResults) -> Html:
-    metrics = list(results.model.scores)
+    metrics = sorted(results.model.scores, key=lambda metric: metric != results.metric)
     heads = [("", "name"), *((number_text.metric_name(metric), "n") for metric in metrics)]
     rows = [
         (
@@ -136,7 +136,7 @@ def _table(results: EvaluationResults) -> Html:
         )
         for each in results.scored_models
     ]
-    return tag("div", table("All metrics, with 95% intervals", heads, rows), **scroll("all metrics"))
+    return table("All metrics, with 95% intervals", heads, rows, class_="stack")
 
 
 def _cell(score: Score | None) -> Html | None:

@@ -64,12 +64,15 @@ def _stage_row(story: RunStory, stage: StageStory) -> tuple[object, ...]:
     if attempt is None or attempt.decision.choice is None:
         return (name, *(None,) * (len(STAGE_HEADS) - 1))
     choice, spent_usd = attempt.decision.choice, story.stage_spent_usd(stage)
+    budget_usd, extended_usd = choice.budget_usd, story.extended_usd(attempt)
+    raised = tag("small", f"raised by {number_text.dollars(extended_usd)}") if extended_usd else None
+    budget_usd += extended_usd
     seconds = sum(attempt_seconds(each) for each in stage.attempts)
     pace = tag("small", _pace(attempt.receipt)) if attempt.receipt and _pace(attempt.receipt) else None
     return (
         name,
-        None if choice.cached else bullet(stage.name, choice.budget_usd, choice.est_usd, spent_usd),
-        number_text.dollars(choice.budget_usd),
+        None if choice.cached else bullet(stage.name, budget_usd, choice.est_usd, spent_usd),
+        text(number_text.dollars(budget_usd), raised),
         number_text.dollars(choice.est_usd),
         number_text.dollars(choice.p95_usd),
         number_text.dollars(spent_usd),
@@ -135,7 +138,7 @@ LEDGER_HEADS = (
     ("Cap", "n"),
     ("Spent", "n"),
     ("Held", "n"),
-    ("Released", "n"),
+    ("Not used", "n"),
     ("Entries", "n"),
     ("State", ""),
     ("Hash of the last entry", "hash"),
@@ -149,7 +152,7 @@ def ledger_tables(story: RunStory) -> Html:
     accounts = table(
         "Accounts of this run, one per start.",
         LEDGER_HEADS,
-        [_account_row(start_account) for start_account in story.start_accounts],
+        [_account_row(each, is_last=each is story.start_accounts[-1]) for each in story.start_accounts],
         class_="stack",
     )
     held = [
@@ -163,7 +166,9 @@ def ledger_tables(story: RunStory) -> Html:
     ]
     return text(
         accounts,
-        table("Open reservations, not settled yet.", RESERVATION_HEADS, rows) if rows else None,
+        table("Open reservations, not settled yet.", RESERVATION_HEADS, rows, class_="stack")
+        if rows
+        else None,
         _parent_heads(story),
     )
 
@@ -175,14 +180,15 @@ def _parent_heads(story: RunStory) -> Html | None:
     return table(title, HEAD_HEADS, rows, class_="stack") if rows else None
 
 
-def _account_row(start_account: StartAccount) -> tuple[object, ...]:
+def _account_row(start_account: StartAccount, *, is_last: bool) -> tuple[object, ...]:
+    """Return the row of one start. What an earlier start did not use is in the cap of the next."""
     account = start_account.account
     return (
         text(account.account, tag("small", f"in {account.parent}") if account.parent else None),
         "no limit" if account.cap_usd is None else number_text.dollars(account.cap_usd),
         number_text.dollars(account.spent_usd),
         number_text.dollars(account.held_usd),
-        number_text.dollars(account.released_usd),
+        number_text.dollars(account.left_usd) if is_last and account.left_usd is not None else None,
         number_text.count(account.entries),
         "closed" if account.closed else "open",
         tag("code", account.head_hash),

@@ -130,7 +130,7 @@ def depends_on_limits(state: TrainingState) -> bool:
 
 def stop_reason(state: TrainingState, settings: TrainSettings) -> str:
     if state.schedule.decaying and state.samples >= state.schedule.end_samples:
-        return "the validation loss stopped improving; the rest of the budget is returned"
+        return "the validation loss stopped improving; the rest of the budget is not used"
     if state.samples >= state.schedule.end_samples:
         return f"all {settings.max_epochs} epochs are done"
     return (
