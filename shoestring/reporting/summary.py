@@ -53,6 +53,9 @@ class RunSummary(StoredRecord):
     quality_warning: str = Field(
         "", description="set where the model is no better than a constant prediction"
     )
+    sealed_test: str = Field(
+        "", description="how many evaluations the test rows have had: the 12th evaluation on these 33 days"
+    )
     ledger_heads: tuple[LedgerHead, ...] = Field(
         (), description="of the run's accounts, its month and its campaign: `ledger verify --against`"
     )
@@ -75,8 +78,14 @@ def summarise_run(story: RunStory) -> RunSummary:
         stages=tuple(_stage(story, stage, attempt) for attempt, stage in rows),
         quality=story.evaluation.quality if story.evaluation else {},
         quality_warning=story.evaluation.constant_warning if story.evaluation else "",
+        sealed_test=_sealed_test(story),
         ledger_heads=story.ledger_heads,
     )
+
+
+def _sealed_test(story: RunStory) -> str:
+    opening = story.evaluation.opening if story.evaluation else None
+    return opening.sentence if opening else ""
 
 
 def placed_attempt(stage: StageStory) -> AttemptStory | None:
