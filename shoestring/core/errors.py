@@ -7,6 +7,7 @@ ShoestringError                 exit code 1; the message is complete
 │   └── UnknownName             a stage, recipe, pool or run that does not exist
 ├── Refused                     nothing was started: it would not fit
 │   ├── BudgetTooSmall          holds the smallest budget that is enough
+│   ├── DeadlineTooShort        holds the smallest deadline that is enough, in seconds
 │   ├── ApprovalNeeded          a person has to approve it first
 │   ├── NotYet                  it fits, and starts later: holds the moment
 │   └── BudgetExceeded          the ledger refused, at the moment of reserving
@@ -55,15 +56,19 @@ class Refused(ShoestringError):
 
 
 class BudgetTooSmall(Refused):
-    """Admission's refusal of a whole run."""
+    """Admission's refusal of a whole run, for money. `reasons`: the text of the refusal."""
 
-    def __init__(self, budget_usd: Decimal, smallest_usd: Decimal, sentences: tuple[str, ...]) -> None:
-        self.budget_usd, self.smallest_usd, self.sentences = budget_usd, smallest_usd, sentences
-        reasons = "\n  ".join(sentences)
-        super().__init__(
-            f"a budget of ${budget_usd} is too small: the smallest that is enough is ${smallest_usd}\n  "
-            f"{reasons}"
-        )
+    def __init__(self, budget_usd: Decimal, smallest_usd: Decimal, reasons: str) -> None:
+        self.budget_usd, self.smallest_usd, self.reasons = budget_usd, smallest_usd, reasons
+        super().__init__(reasons)
+
+
+class DeadlineTooShort(Refused):
+    """Admission's refusal of a whole run, for time. `reasons`: the text of the refusal."""
+
+    def __init__(self, smallest_s: float, reasons: str) -> None:
+        self.smallest_s, self.reasons = smallest_s, reasons
+        super().__init__(reasons)
 
 
 class ApprovalNeeded(Refused):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from decimal import Decimal
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from shoestring.routing.candidates import MS_PER_HOUR, Candidates, offer_text
 from shoestring.routing.decision import Choice, Decision, PlannedStage, ShadowChoice
 from shoestring.routing.offers.apply_policy import apply_policy
 from shoestring.routing.offers.enumerate import enumerate_offers
-from shoestring.routing.offers.offer_costs import FREE, OfferCost, offer_cost
+from shoestring.routing.offers.offer_costs import OfferCost
 from shoestring.routing.pages.refusals import RefusalWriter, delay_text, more_for_each, with_later_stages
 from shoestring.routing.placement import GPU_RESOURCE
 from shoestring.routing.planner.candidate_plans import CandidatePlans
@@ -27,6 +26,7 @@ from shoestring.routing.planner.partial_plans import CACHED, PlanStep, RunLimits
 from shoestring.routing.planner.stage_options import PRUNE_ABOVE_OFFERS
 from shoestring.routing.policy.policy_trial import make_shadow, shadow_question
 from shoestring.routing.question import Question
+from shoestring.routing.smallest_limits import SmallestLimits, smallest_limits, step_cost
 
 MADE_BY = f"shoestring routing {ALGORITHM.algorithm_version}"
 
@@ -34,8 +34,8 @@ MADE_BY = f"shoestring routing {ALGORITHM.algorithm_version}"
 def decide(question: Question) -> Decision:
     """Choose pool, market and format for this stage, with a plan for the stages that remain.
 
-    When nothing fits, `choice` is None, every candidate is refused, and `smallest_budget_usd` is the smallest
-    run budget that would be enough for this same question (None: no budget is enough).
+    When nothing fits, `choice` is None, every candidate is refused, and the decision holds the smallest run
+    budget and the smallest deadline that would be enough for this same question (None: none is enough).
     """
     return choose(question, enumerate_offers(question))
 
@@ -55,6 +55,7 @@ def choose(
         else None
     )
     candidate = question.candidate_policy
+    smallest = SmallestLimits() if found else smallest_limits(question, candidates, plans)
     return Decision(
         question=question,
         candidates=candidates,
@@ -63,7 +64,10 @@ def choose(
         refusal_codes=refusals.codes,
         refusal_index=refusals.index,
         refusals=refusals.refusals(),
-        smallest_budget_usd=None if found else _smallest_budget_usd(question, plans),
+        smallest_budget_usd=smallest.budget_usd,
+        smallest_deadline_s=smallest.deadline_s,
+        smallest_both=smallest.both,
+        nearest=None if found else refusals.nearest,
         optimality_gap_ppm=plans.optimality_gap_ppm,
         placement=None
         if choice is None
@@ -83,36 +87,6 @@ def _shadow(
     choice = choose(other, apply_policy(other, candidates)).choice
     return make_shadow(
         other.preferences, "live" if question.arm == "candidate" else "candidate", choice, chosen
-    )
-
-
-def _smallest_budget_usd(question: Question, plans: CandidatePlans) -> Decimal | None:
-    """Return the smallest run budget that would be enough for this question; None: no budget is enough."""
-    needs_micro, needs_ms = plans.trade_offs()
-    in_time = needs_micro[needs_ms <= plans.limits.left_ms]
-    return question.spent_usd + question.held_usd + from_microusd(in_time.min()) if len(in_time) else None
-
-
-def smallest_plan_costs(question: Question, candidates: Candidates) -> list[tuple[int, int]]:
-    """Return each stage's expected and P95 micro-dollars in the plan that needs the smallest budget.
-
-    P95 is for the fewest samples of an elastic stage. Empty: no budget is enough.
-    """
-    plans = find_plans(question, candidates, RunLimits.of(question))
-    smallest_usd = _smallest_budget_usd(question, plans)
-    if smallest_usd is None:
-        return []
-    question = question.model_copy(update={"budget_usd": smallest_usd})
-    plans = find_plans(question, candidates, RunLimits.of(question))
-    steps = [] if plans.chosen is None else [plans.current.step(plans.chosen), *plans.path]
-    costs = [step_cost(candidates, stage, step) for stage, step in enumerate(steps)]
-    return [(cost.est_microusd, cost.p95_min_microusd) for cost in costs]
-
-
-def step_cost(candidates: Candidates, stage: int, step: PlanStep) -> OfferCost:
-    """Return the cost of a step of a plan."""
-    return (
-        FREE if step.target == CACHED else offer_cost(candidates, stage, step.target, step.reads, step.writes)
     )
 
 

@@ -119,6 +119,18 @@ class ShadowChoice(Record):
     storage_class: StorageClassName = STANDARD_CLASS
 
 
+class BothLimits(Record):
+    """A budget, and a deadline in seconds from the start of the run."""
+
+    budget_usd: Usd
+    deadline_s: float
+
+
+def is_none(value: object) -> bool:
+    """Return True for None: such a field is left out of the record."""
+    return value is None
+
+
 class Decision(ArrayRecord):
     """The decision artifact.
 
@@ -136,6 +148,22 @@ class Decision(ArrayRecord):
     refusal_index: IntArray
     refusals: tuple[Refusal, ...]
     smallest_budget_usd: Usd | None
+    smallest_deadline_s: float | None = Field(
+        None,
+        exclude_if=is_none,
+        description="seconds; where nothing fits: the smallest deadline of the run that would be enough with "
+        "this budget",
+    )
+    smallest_both: BothLimits | None = Field(
+        None,
+        exclude_if=is_none,
+        description="where neither limit is enough alone: the smallest budget, and the deadline for it",
+    )
+    nearest: int | None = Field(
+        None,
+        exclude_if=is_none,
+        description="where nothing fits: the candidate whose plan exceeds the limits by the smallest share",
+    )
     optimality_gap_ppm: int | None = Field(
         0,
         exclude_if=lambda ppm: ppm == 0,

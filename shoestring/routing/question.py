@@ -93,6 +93,12 @@ class Question(Record):
     held_usd: Usd = ZERO_USD
     stage_budgets: dict[str, Usd] = Field({}, description="only the budgets that the user declared")
     deadline_left_s: float | None = Field(None, allow_inf_nan=False)
+    deadline_used_s: float = Field(
+        0.0,
+        ge=0,
+        exclude_if=lambda seconds: seconds == 0,
+        description="seconds of the run's deadline that have passed, or are kept for routers and the engine",
+    )
     pools: tuple[Pool, ...]
     quotes: tuple[Quote, ...]
     rejected_prices: tuple[RejectedPrice, ...] = ()

@@ -140,7 +140,8 @@ def test_the_page_of_a_done_run_compares_quality_with_the_baselines(tmp_path: Pa
 
 def test_a_refused_run_shows_the_smallest_budget_and_the_command_for_it(tmp_path: Path) -> None:
     page = page_of(refused, tmp_path)
-    assert "A budget of $0.000200 is too small: the smallest budget that is enough is $0.000518." in page.text
+    too_small = "A budget of $0.000200 is too small: the smallest budget that is enough is $0.000518"
+    assert f"{too_small}; nearest: cpu-" in page.text
     assert "shoestring run flights --budget 0.000518" in page.text
     assert "#stages" not in page.values_of("href")
 

@@ -87,7 +87,7 @@ def test_a_refused_run_reports_the_smallest_budget_and_spent_nothing(tmp_path: P
 def test_a_run_for_which_no_budget_is_enough_reports_the_reason(tmp_path: Path) -> None:
     summary = summary_of(impossible(tmp_path))
     assert (summary.status, summary.smallest_budget_usd) == ("refused", None)
-    assert "whatever the budget" in summary.reason
+    assert "no budget is enough" in summary.reason
     assert "of memory, tiny has 0.01" in summary.reason
 
 

@@ -5,6 +5,10 @@ from __future__ import annotations
 from decimal import Decimal
 
 import pytest
+from dag_cases import branching
+from examples import examples
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import ValidationError
 from routing_cases import (
     CPU_1,
@@ -16,11 +20,13 @@ from routing_cases import (
     TRAIN,
     laptop_question,
     quote,
+    tight_questions,
 )
 
 from shoestring.config.tariffs import Tariffs
 from shoestring.core.types import Market, Pool, RejectedPrice
 from shoestring.routing.decide import decide
+from shoestring.routing.pages.refusal_text import refusal_text
 from shoestring.routing.question import Question
 
 
@@ -46,12 +52,46 @@ def test_a_refusal_of_an_overdrawn_run_holds_the_excess() -> None:
 def test_a_deadline_refusal_names_the_shortest_deadline_that_is_enough() -> None:
     decision = decide(laptop_question((EVALUATE,), deadline_left_s=2.0))
     assert decision.smallest_budget_usd is None
-    left = "2.0 s left; 9.2 s would be enough for the fastest plan"
-    assert [refusal.sentence for refusal in decision.refusals] == [
-        f"10.0 s at P95, {left}",
-        f"9.2 s at P95, {left}",
+    sentences = [refusal.sentence for refusal in decision.refusals]
+    assert sentences == ["10.0 s at P95, 2.0 s left", "9.2 s at P95, 2.0 s left"]
+    assert decision.smallest_deadline_s == 9.2
+    assert refusal_text(decision).splitlines() == [
+        "a deadline of 2.0 s is too short: no budget is enough in this time: the smallest deadline that is "
+        "enough is 9.2 s",
+        "  nearest: cpu-2 on-demand: 9.2 s at P95, 2.0 s left",
+        "  cpu-1 on-demand: 10.0 s at P95, 2.0 s left",
     ]
     assert decide(laptop_question((EVALUATE,), deadline_left_s=9.2)).choice is not None
+
+
+def test_where_neither_limit_is_enough_alone_both_are_named() -> None:
+    question = laptop_question((EVALUATE,), "0.00005", deadline_left_s=2.0)
+    both = decide(question).smallest_both
+    assert both is not None and "it needs a budget of $" in refusal_text(decide(question))
+    enough = {"budget_usd": both.budget_usd, "deadline_left_s": both.deadline_s}
+    assert decide(question.model_copy(update=enough)).choice is not None
+    for name, value in (("budget_usd", Decimal("0.99")), ("deadline_left_s", 0.99)):
+        less = enough | {name: enough[name] * value}  # type: ignore[operator]
+        assert decide(question.model_copy(update=less)).choice is None
+
+
+@examples(60)
+@given(st.one_of(tight_questions(), branching()), st.floats(0, 1), st.sampled_from([0.0, 17.5]))
+def test_the_deadline_that_is_named_is_enough_and_one_percent_less_is_not(
+    question: Question, share: float, used_s: float
+) -> None:
+    decision = decide(question.model_copy(update={"deadline_left_s": 100 * share, "deadline_used_s": used_s}))
+    named_s = decision.smallest_deadline_s
+    if named_s is None:
+        return
+    assert decision.choice is None
+
+    def fits(deadline_s: float) -> bool:
+        left_s = max(0.0, deadline_s - used_s)
+        return decide(question.model_copy(update={"deadline_left_s": left_s})).choice is not None
+
+    assert fits(named_s)
+    assert named_s < 1 or not fits(0.99 * named_s - 0.002)
 
 
 def test_a_memory_refusal_holds_both_numbers() -> None:

@@ -38,7 +38,9 @@ def init(
         raise UsageError(f"{path} exists: give --force to replace it, or --out for another file")
     if example not in (None, "cloud"):
         raise UsageError(f"there is no example called {example!r}; the only example is: cloud")
-    folder = (store or default_store_folder()).expanduser().absolute()
+    own = default_store_folder()
+    # The example has a store of its own: receipts and results of this machine say nothing about its pools.
+    folder = (store or (own.with_name(f"{own.name}-{example}") if example else own)).expanduser().absolute()
     content = cloud_world(str(folder)) if example else local_world(folder)
     write_world_file(path, content)
     if example:

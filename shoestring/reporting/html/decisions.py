@@ -20,6 +20,7 @@ from shoestring.routing.pages.decision_view import (
     offer_views,
     unlisted_counts,
 )
+from shoestring.routing.pages.refusal_text import smallest_change
 from shoestring.routing.question import Question
 
 VISIBLE_OFFERS = 8
@@ -65,12 +66,7 @@ def _chosen(choice: Choice) -> str:
 
 
 def _refusal(decision: Decision) -> str:
-    smallest = decision.smallest_budget_usd
-    return (
-        "No offer fits, and no budget is enough."
-        if smallest is None
-        else f"No offer fits. The smallest budget that is enough: ${smallest}."
-    )
+    return f"No offer fits: {smallest_change(decision)}."
 
 
 def _money_text(question: Question, choice: Choice | None) -> str:
@@ -84,7 +80,7 @@ def _money_text(question: Question, choice: Choice | None) -> str:
     if question.stage in question.stage_budgets:
         parts.append(f"stage budget {number_text.dollars(question.stage_budgets[question.stage])}")
     if question.deadline_left_s is not None:
-        parts.append(f"{number_text.duration(question.deadline_left_s)} to the deadline")
+        parts.append(f"{number_text.duration(max(question.deadline_left_s, 0.0))} to the deadline")
     of = f" of {number_text.size(question.row_bytes)}" if question.row_bytes else ""
     parts.append(f"{number_text.count(question.rows)} rows{of}")
     return "; ".join(parts) + "."

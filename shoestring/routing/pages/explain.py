@@ -11,8 +11,9 @@ from shoestring.routing.candidates import format_text, offer_text
 from shoestring.routing.decision import Choice, Decision
 from shoestring.routing.offers.offer_table import stage_offer_table
 from shoestring.routing.pages.decision_view import budget_deductions, offer_views
+from shoestring.routing.pages.refusal_text import nearest_offer, smallest_change
 from shoestring.routing.question import Question
-from shoestring.routing.text_table import TextTable, cell_of, markdown_lines, text_lines
+from shoestring.routing.text_table import TextTable, escape_markdown, markdown_lines, text_lines
 
 MAX_OFFERS = 12
 """Offers that a page lists. The JSON holds all of them."""
@@ -45,11 +46,12 @@ def as_text(decision: Decision) -> str:
 def as_markdown(decision: Decision) -> str:
     """Return the page as Markdown tables."""
     page = _page(decision)
-    lines = [f"# {page.title}", "", f"**{page.headline}**", "", "| | |", "|---|---|"]
-    lines += [f"| {label} | {cell_of(fact)} |" for label, fact in page.facts]
+    title, headline = escape_markdown(page.title), escape_markdown(page.headline)
+    lines = [f"# {title}", "", f"**{headline}**", "", "| | |", "|---|---|"]
+    lines += [f"| {escape_markdown(label)} | {escape_markdown(fact)} |" for label, fact in page.facts]
     for table in page.tables:
         lines += ["", *markdown_lines(table)]
-    return "\n".join([*lines, "", f"<sub>{page.footer}</sub>"]) + "\n"
+    return "\n".join([*lines, "", f"<sub>{escape_markdown(page.footer)}</sub>"]) + "\n"
 
 
 def _page(decision: Decision) -> ExplainPage:
@@ -64,7 +66,7 @@ def _page(decision: Decision) -> ExplainPage:
     return ExplainPage(
         title=f"{question.stage}, attempt {question.attempt} of run {question.run_id}",
         headline=_headline(decision),
-        facts=(_choice_facts(decision, choice) if choice else []) + _limits(decision),
+        facts=(_choice_facts(decision, choice) if choice else _nearest(decision)) + _limits(decision),
         tables=[
             table
             for table in (_offers(decision), _later(decision), _prices(decision), _rejected_prices(decision))
@@ -77,16 +79,15 @@ def _page(decision: Decision) -> ExplainPage:
 def _headline(decision: Decision) -> str:
     choice = decision.choice
     if choice is None:
-        smallest = decision.smallest_budget_usd
-        needed = (
-            "no budget is enough"
-            if smallest is None
-            else f"the smallest budget that is enough is ${smallest}"
-        )
-        return f"refused: nothing fits; {needed}"
+        return f"refused: nothing fits; {smallest_change(decision)}"
     return offer_text(choice.pool, choice.market, choice.format, choice.storage_class) + (
         ", from the cache" if choice.cached else ""
     )
+
+
+def _nearest(decision: Decision) -> PageRows:
+    """Return the offer that exceeds the limits least, with its reason; nothing where none is possible."""
+    return [] if decision.nearest is None else [("nearest", nearest_offer(decision))]
 
 
 def _choice_facts(decision: Decision, choice: Choice) -> PageRows:
@@ -144,14 +145,20 @@ def _limits(decision: Decision) -> PageRows:
     return [
         ("money", sums + reserved),
         *([("stage budget", f"${declared}, declared")] if declared is not None else []),
-        (
-            "time",
-            "no deadline" if question.deadline_left_s is None else f"{question.deadline_left_s:,.1f} s left",
-        ),
+        ("time", _time_text(question)),
         *([("search", _gap_text(decision.optimality_gap_ppm))] if decision.optimality_gap_ppm != 0 else []),
         *_other_policy(decision),
         *(("note", note) for note in question.notes),
     ]
+
+
+def _time_text(question: Question) -> str:
+    if question.deadline_left_s is None:
+        return "no deadline"
+    if not question.deadline_used_s:
+        return f"{max(question.deadline_left_s, 0):,.1f} s left"
+    used = f"{question.deadline_used_s:,.1f} s used, or kept for routers and the engine"
+    return f"{max(question.deadline_left_s, 0):,.1f} s left, after {used}"
 
 
 def _other_policy(decision: Decision) -> PageRows:

@@ -16,23 +16,19 @@ from shoestring.core import store_layout
 from shoestring.core.attempt_id import AttemptId
 from shoestring.core.errors import BudgetTooSmall, DeadlineTooShort, RecipeError, Refused, UnknownName
 from shoestring.core.interfaces import Store
-from shoestring.core.money import usd
 from shoestring.core.pod_ref import PodRef
 from shoestring.core.record import record_bytes
 from shoestring.core.text import join_names
 from shoestring.core.types import Need
 from shoestring.data.recipe import Recipe
 from shoestring.data.run_records import Run, RunStart, open_run
-from shoestring.routing.candidates import Candidates
 from shoestring.routing.dag import build_dag
-from shoestring.routing.decide import choose
 from shoestring.routing.decision import Decision
 from shoestring.routing.offers.enumerate import enumerate_offers
 from shoestring.routing.pages.refusal_text import refusal_text
-from shoestring.routing.question import Question
-from shoestring.routing.smallest_limits import smallest_plan_costs
 from shoestring.runtime.admission.approvals import approval_for, check_run_limits
 from shoestring.runtime.admission.build_question import build_question
+from shoestring.runtime.admission.extension_headroom import decide_with_headroom
 from shoestring.runtime.admission.result_keys import StageWork
 from shoestring.runtime.admission.stage_request import StageInputs, StageRequest, cached_chain
 from shoestring.runtime.admission.stages import is_builtin
@@ -50,10 +46,6 @@ from shoestring.spending.ledger.ledger import Ledger
 from shoestring.stages.work import Origin
 
 LAUNCHER_VARIABLE = "SHOESTRING_LAUNCHER"
-# How much a stage that exceeds its P95 asks for, as a share of the P95.
-EXTENSION_SHARE = Decimal("0.5")
-# How much a stage that exceeds its P95 usually needs, as a share of the P95.
-OVERRUN_SHARE = Decimal("0.2")
 # Between admission and the first router: the engine compiles the pipeline and starts. Measured 1-4 s.
 ENGINE_START_S = 5.0
 
@@ -195,37 +187,6 @@ def admission_decision(
         )
     question = build_question(world, stage_request_at_start(world, request, spent_usd, stage_budgets))
     return decide_with_headroom(question, enumerate_offers(question))
-
-
-def decide_with_headroom(question: Question, offers: Candidates) -> Decision:
-    """Return the decision for the first stage of a new run, with extension headroom held back."""
-    headroom_usd = extension_headroom_usd(question, offers)
-    return choose(question.model_copy(update={"held_usd": question.held_usd + headroom_usd}), offers)
-
-
-def extension_headroom_usd(question: Question, offers: Candidates) -> Decimal:
-    """Return what any one stage of fixed work usually needs beyond its P95, so that an admitted run survives
-    one overrun.
-
-    When a stage overruns, the stages before it have released the difference between their P95 and their
-    expected cost, and the later stages still hold theirs. So the headroom is the maximum, over stages, of an
-    overrun less what was released before it. One stage in 20 exceeds its P95; two of one run rarely do.
-
-    Of simulated runs whose budget is twice their expected cost, half an extension of the most expensive stage
-    refused 42%, this refuses 32%, and 99% of the runs that started were completed either way
-    (bench/simulated_money.py). The plan is that of the smallest budget without a deadline, so that the
-    headroom is the same for every budget and deadline: a larger budget may try a pool with few receipts,
-    whose P95 is less certain.
-    """
-    free = question.model_copy(
-        update={"stage_budgets": {}, "budget_usd": Decimal(0), "deadline_left_s": None}
-    )
-    headroom_micro = released_micro = Decimal(0)
-    for need, (est_micro, p95_micro) in zip(question.needs, smallest_plan_costs(free, offers), strict=False):
-        if not need.elastic:
-            headroom_micro = max(headroom_micro, OVERRUN_SHARE * p95_micro - released_micro)
-            released_micro += p95_micro - est_micro
-    return usd(headroom_micro.scaleb(-6))
 
 
 def store_refusal(store: Store, decision: Decision) -> Refused:

@@ -151,7 +151,11 @@ def read_context(world: World, request: StageRequest) -> QuestionContext:
 
 def build_question(world: World, request: StageRequest) -> Question:
     """Return the question about a stage, with everything that its decision depends on."""
-    read, store = read_context(world, request), world.store
+    return question_in(read_context(world, request), world, request)
+
+
+def question_in(read: QuestionContext, world: World, request: StageRequest) -> Question:
+    """Return the question about a stage in a context that was read for it."""
     return Question(
         run_id=request.run_id,
         stage=request.needs[0].stage,
@@ -163,7 +167,7 @@ def build_question(world: World, request: StageRequest) -> Question:
         row_bytes=read.size.row_bytes,
         reads_format=read.size.format,
         reads_storage_class=read.size.storage_class,
-        upstream=(*request.upstream, *joined_inputs(store, read.needs[0], read.size, request.inputs)),
+        upstream=(*request.upstream, *joined_inputs(world.store, read.needs[0], read.size, request.inputs)),
         data_region=read.prices.tariffs.store_region,
         cached_outcome=read.cached.key,
         cached_format=read.cached.format,
@@ -178,16 +182,16 @@ def build_question(world: World, request: StageRequest) -> Question:
         pools=read.pools,
         quotes=read.prices.quotes,
         rejected_prices=read.prices.rejected,
-        commitments=with_used_hours(store, read.prices.committed),
+        commitments=with_used_hours(world.store, read.prices.committed),
         stockouts=read.stockouts,
-        tariffs=with_egress_usage(store, read.prices.tariffs, read.now),
+        tariffs=with_egress_usage(world.store, read.prices.tariffs, read.now),
         speeds=probe_volume(world).speeds,
         learned=learn(read.known.receipts, read.needs, read.pools),
         exploration_sd=exploration_sd(world.policy, read.needs[0], read.known.migrations),
         images=world.images,
         preferences=world.policy.preferences,
         candidate_policy=world.policy.candidate,
-        rollback_reason=rollback_reason(store, world.policy.candidate),
+        rollback_reason=rollback_reason(world.store, world.policy.candidate),
         notes=read.notes,
         digests=question_digests(world, request, read.cache_key),
     )
@@ -205,7 +209,7 @@ def deadline_left_s(world: World, request: StageRequest) -> float | None:
     """
     if request.deadline_left_s is None:
         return None
-    return max(0.0, request.deadline_left_s - overhead_s(world, len(request.needs)))
+    return request.deadline_left_s - overhead_s(world, len(request.needs))
 
 
 def deadline_used_s(world: World, request: StageRequest) -> float:

@@ -71,6 +71,7 @@ def stage_request(
         held_usd=state.held_usd,
         stage_budgets=stage_budgets_left(world, ledger, run.record.recipe, run.starts),
         deadline_left_s=run.deadline_left_s(world.clock.now()),
+        deadline_used_s=max(0.0, (world.clock.now() - run.start.started_at).total_seconds()),
         began_at=run.start.started_at,
         notes=(*request_differences(run, request), *retry.notes),
         min_memory_gb=retry.min_memory_gb,

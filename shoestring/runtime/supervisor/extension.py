@@ -7,7 +7,7 @@ from functools import partial
 
 from shoestring.core.errors import BudgetExceeded, LedgerConflict, StoreError
 from shoestring.core.money import usd
-from shoestring.runtime.admission.admit import EXTENSION_SHARE
+from shoestring.runtime.admission.extension_headroom import EXTENSION_SHARE
 from shoestring.runtime.supervisor.attempt import Attempt
 from shoestring.runtime.supervisor.background_io import ANSWER_TIMEOUT_S, ExtensionRequests
 from shoestring.spending.ledger.ledger import Ledger

@@ -7,8 +7,9 @@ from decimal import Decimal
 
 from shoestring.core.errors import NotYet, Refused
 from shoestring.routing.policy.migration import exploration_sd
-from shoestring.runtime.admission.admit import decide_with_headroom, reserve_overhead
+from shoestring.runtime.admission.admit import reserve_overhead
 from shoestring.runtime.admission.approvals import check_run_limits
+from shoestring.runtime.admission.extension_headroom import decide_with_headroom
 from shoestring.runtime.admission.start_gate import Headroom, check_start_time, max_wait_s
 from shoestring.runtime.records.overhead import overhead_usd
 from shoestring.simulation.event_loop import Process

@@ -13,12 +13,12 @@ from runtime_world import CHAIN, INGEST, SetClock, begin, run_request, small_wor
 
 from shoestring.backends.local import open_local_world
 from shoestring.config.world import World
-from shoestring.core.errors import BudgetExceeded, BudgetTooSmall, Refused, UsageError
+from shoestring.core.errors import BudgetExceeded, BudgetTooSmall, DeadlineTooShort, Refused, UsageError
 from shoestring.core.types import Need
 from shoestring.data.recipe import Recipe, read_recipe
 from shoestring.data.run_records import open_run, read_record
 from shoestring.routing.decision import Decision
-from shoestring.runtime.admission.admit import admit, find_or_admit
+from shoestring.runtime.admission.admit import ENGINE_START_S, admit, find_or_admit
 from shoestring.runtime.admission.stage_request import StageInputs
 from shoestring.runtime.records.overhead import overhead_usd
 from shoestring.runtime.route_step.route import decide_and_reserve, request_differences
@@ -46,8 +46,8 @@ def test_a_refusal_leaves_no_account_and_no_start_but_its_decision(world: World,
     decision = read_record(world.store, "runs/r/decisions/ingest-1.json", Decision)
     assert decision.choice is None
     assert refused.value.smallest_usd == decision.smallest_budget_usd
-    assert set(refused.value.sentences) == {refusal.sentence for refusal in decision.refusals}
-    assert len(refused.value.sentences) > 0
+    assert all(line.split(":")[0] for line in refused.value.reasons.splitlines())
+    assert decision.refusals[0].sentence in refused.value.reasons
 
 
 def test_the_smallest_budget_of_a_refusal_is_admitted_and_a_micro_dollar_less_is_not(
@@ -72,10 +72,26 @@ def test_the_smallest_budget_of_a_refusal_is_admitted_and_a_micro_dollar_less_is
 def test_a_deadline_that_cannot_be_kept_is_refused_and_no_budget_is_named(
     world: World, recipe: Recipe
 ) -> None:
-    with pytest.raises(Refused, match="no offer fits ingest") as refused:
+    with pytest.raises(Refused, match="is too short: no budget is enough in this time") as refused:
         admit(world, replace(run_request(recipe), deadline_s=1.0))
     assert not isinstance(refused.value, BudgetTooSmall)
     assert account_names(world.store) == []
+
+
+def test_the_deadline_of_a_refusal_is_admitted_and_kept_by_the_router_and_one_percent_less_is_not(
+    world: World, recipe: Recipe
+) -> None:
+    """The first router decides seconds after admission."""
+    with pytest.raises(DeadlineTooShort) as refused:
+        admit(world, replace(run_request(recipe), deadline_s=1.0))
+    named_s = refused.value.smallest_s
+    with pytest.raises(DeadlineTooShort):
+        admit(world, replace(run_request(recipe), deadline_s=0.99 * named_s))
+    request = replace(run_request(recipe), deadline_s=named_s)
+    run = admit(world, request)
+    world.clock.sleep(ENGINE_START_S - 0.5)
+    decision, _ = decide_and_reserve(world, run, request, StageInputs())
+    assert decision.choice is not None
 
 
 def test_the_cost_of_deciding_is_reserved_first(world: World, recipe: Recipe) -> None:

@@ -156,7 +156,7 @@ def test_the_second_branch_is_accepted_until_its_time_runs_out_and_then_refused_
     assert last_s > first.choice.p95_s
     clock.at_s = last_s + 0.01
     before = ledger.state(run.start.account)
-    with pytest.raises(Refused, match="would be enough for the fastest plan"):
+    with pytest.raises(Refused, match="the smallest deadline that is enough is"):
         routed(one_pool, run, recipe, branches[1], deadline_s=300.0)
     assert ledger.state(run.start.account).held_usd == before.held_usd
     clock.at_s = last_s - 0.01

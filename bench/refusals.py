@@ -1,0 +1,148 @@
+"""Claim: what a refusal of `plan` or `run` names is accepted, and 1% less is refused: budgets and deadlines.
+
+python bench/refusals.py [--refusals 2000] [--commands 12] [--seed 0]
+
+Each refusal is of the flights recipe in a random world: this laptop or the cloud example, with random prices
+and start-up times, and a random budget and deadline. Both commands refuse by `admission_decision`, which is
+called in this process; a sample goes through the commands themselves, `plan` and `run`. A budget is named to
+the micro-dollar, a deadline to three digits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from machine import describe
+
+from shoestring.backends.local import open_local_world
+from shoestring.config.world import World
+from shoestring.data.recipe import find_recipe
+from shoestring.pricing.templates import cloud_world, laptop_world
+from shoestring.routing.decision import Decision
+from shoestring.runtime.admission.admit import RunRequest, admission_decision, stage_budgets
+from shoestring.runtime.launch.run_request import pipeline_needs
+
+AMPLE_USD = Decimal(1000)
+
+
+def laptop(folder: Path) -> dict[str, Any]:
+    """Return the world of a laptop with two cores."""
+    return laptop_world(2, 16.0, str(folder / "store"), datetime.now(UTC).date())
+
+
+def random_world(rng: np.random.Generator, folder: Path) -> dict[str, Any]:
+    """Return the content of a world file: pools with random start-up times, and random prices."""
+    cloud = bool(rng.random() < 0.5)
+    content = cloud_world(str(folder / "store")) if cloud else laptop(folder)
+    for pool in content["pools"]:
+        pool["startup_s"] = round(float(rng.uniform(0, 90)), 1)
+    for row in content.get("prices", ()):
+        row["usd_per_hour"] = f"{float(row['usd_per_hour']) * rng.uniform(0.6, 3):.6f}"
+    return content | {"purpose": "plan"}
+
+
+class Refusals:
+    """The refusals of one world: both commands decide by `decided`."""
+
+    def __init__(self, world: World) -> None:
+        self.world, self.recipe, self.counts = world, find_recipe("flights"), Counter[str]()
+
+    def decided(self, budget_usd: Decimal, deadline_s: float | None) -> Decision:
+        """Return the decision of `plan` and of admission."""
+        request = RunRequest("plan", self.recipe, pipeline_needs(), budget_usd, deadline_s, self.recipe.seed)
+        return admission_decision(self.world, request, Decimal(0), stage_budgets(self.world, self.recipe))
+
+    def check(self, budget_usd: Decimal, deadline_s: float | None) -> None:
+        """Refuse one request, and submit what the refusal names, and 1% less."""
+        decision = self.decided(budget_usd, deadline_s)
+        if decision.choice is not None:
+            self.counts["accepted"] += 1
+            return
+        named_usd, named_s, both = (
+            decision.smallest_budget_usd,
+            decision.smallest_deadline_s,
+            decision.smallest_both,
+        )
+        if named_usd is not None:
+            self._submit("budget", lambda share: (named_usd * share, deadline_s))
+        if named_s is not None:
+            self._submit("deadline", lambda share: (budget_usd, named_s * float(share)))
+        if both is not None:
+            self._submit("both, budget", lambda share: (both.budget_usd * share, both.deadline_s))
+            self._submit("both, deadline", lambda share: (both.budget_usd, both.deadline_s * float(share)))
+        self.counts["refusals"] += 1
+        self.counts["nothing named"] += named_usd is None and named_s is None and both is None
+
+    def _submit(self, what: str, limits: Any) -> None:
+        accepted = self.decided(*limits(Decimal(1))).choice is not None
+        refused = self.decided(*limits(Decimal("0.99"))).choice is None
+        self.counts[f"{what}: named"] += 1
+        self.counts[f"{what}: WRONG"] += not (accepted and refused)
+
+
+def check_commands(world_file: Path, rng: np.random.Generator, counts: Counter[str]) -> None:
+    """Refuse one request of the commands, and submit what is named, and 1% less."""
+
+    def exit_code(command: str, **limits: object) -> tuple[int, str]:
+        options = [text for name, value in limits.items() for text in (f"--{name}", str(value))]
+        line = [sys.executable, "-m", "shoestring", command, "flights", "--json", "--world", str(world_file)]
+        ran = subprocess.run([*line, *options], capture_output=True, text=True, cwd=world_file.parent)
+        return ran.returncode, ran.stdout
+
+    ample, short = {"budget": "100", "deadline": "100000"}, {"budget": "0.0001", "deadline": "9"}
+    name = str(rng.choice(["budget", "deadline"]))
+    code, out = exit_code("plan", **ample | {name: short[name]})
+    named = json.loads(out)[f"smallest_{'budget_usd' if name == 'budget' else 'deadline_s'}"]
+    less = f"{Decimal(str(named)) * Decimal('0.99'):f}"
+    codes = (
+        code,
+        exit_code("plan", **ample | {name: named})[0],
+        exit_code("plan", **ample | {name: less})[0],
+        exit_code("run", **ample | {name: less})[0],
+    )
+    counts[f"command, {name}: named"] += 1
+    counts[f"command, {name}: WRONG"] += codes != (1, 0, 1, 1)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--refusals", type=int, default=2000)
+    parser.add_argument("--commands", type=int, default=12)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    counts, begun, rng = Counter[str](), time.perf_counter(), np.random.default_rng(arguments.seed)
+    with tempfile.TemporaryDirectory() as folder:
+        while counts["refusals"] < arguments.refusals:
+            path = Path(folder) / "world.yaml"
+            path.write_text(yaml.safe_dump(random_world(rng, Path(folder))))
+            refusals = Refusals(open_local_world(path))
+            for _ in range(20):
+                drawn_usd = Decimal(str(round(10 ** rng.uniform(-5, 0), 6)))
+                budget_usd = AMPLE_USD if rng.random() < 0.3 else drawn_usd
+                deadline_s = None if rng.random() < 0.2 else round(float(10 ** rng.uniform(0, 3.2)), 1)
+                refusals.check(budget_usd, deadline_s)
+            counts += refusals.counts
+        path.write_text(yaml.safe_dump(laptop(Path(folder))))
+        for _ in range(arguments.commands):
+            check_commands(path, rng, counts)
+    print(describe())
+    for name in sorted(counts):
+        print(f"{name:<28}{counts[name]:>8}")
+    print(f"{counts['refusals']} refusals, {time.perf_counter() - begun:.0f} s")
+    sys.exit(any(count for name, count in counts.items() if name.endswith("WRONG")))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""The smallest budget and the smallest deadline that would be enough for a question that nothing fits."""
+
+from __future__ import annotations
+
+from decimal import ROUND_CEILING, Decimal
+from typing import NamedTuple
+
+from shoestring.core.money import from_microusd
+from shoestring.routing.candidates import Candidates
+from shoestring.routing.dag import build_dag
+from shoestring.routing.decision import BothLimits
+from shoestring.routing.offers.offer_costs import FREE, OfferCost, offer_cost
+from shoestring.routing.planner.candidate_plans import CandidatePlans
+from shoestring.routing.planner.chain_planner import find_plans
+from shoestring.routing.planner.partial_plans import CACHED, PlanStep, RunLimits
+from shoestring.routing.question import Question
+
+DIGITS = 3
+"""Significant digits of a deadline that is named: a person types it, and it is less than 1% too long."""
+
+MAX_MS = 2**45
+"""The longest deadline that is tried: a thousand years."""
+
+
+class SmallestLimits(NamedTuple):
+    """The smallest limits that would be enough; None: no such limit is.
+
+    `budget_usd`: with the deadline as it is. `deadline_s`: with the budget as it is. `both`: the smallest
+    budget, and the smallest deadline with that budget, where neither is enough alone.
+    """
+
+    budget_usd: Decimal | None = None
+    deadline_s: float | None = None
+    both: BothLimits | None = None
+
+
+def smallest_limits(question: Question, candidates: Candidates, plans: CandidatePlans) -> SmallestLimits:
+    """Return the smallest limits that would be enough for a question that nothing fits."""
+    budget_usd = _smallest_budget_usd(question, plans)
+    if question.deadline_left_s is None:
+        return SmallestLimits(budget_usd)
+    deadline_s = _smallest_deadline_s(question, candidates)
+    if budget_usd is not None or deadline_s is not None:
+        return SmallestLimits(budget_usd, deadline_s)
+    untimed = question.model_copy(update={"deadline_left_s": None})
+    free_usd = _smallest_budget_usd(untimed, find_plans(untimed, candidates, RunLimits.of(untimed)))
+    if free_usd is None:
+        return SmallestLimits()
+    together_s = _smallest_deadline_s(question.model_copy(update={"budget_usd": free_usd}), candidates)
+    if together_s is None:
+        return SmallestLimits()
+    return SmallestLimits(both=BothLimits(budget_usd=free_usd, deadline_s=together_s))
+
+
+def _smallest_budget_usd(question: Question, plans: CandidatePlans) -> Decimal | None:
+    """Return the smallest run budget that would be enough for this question; None: no budget is enough."""
+    needs_micro, needs_ms = plans.trade_offs()
+    in_time = needs_micro[needs_ms <= plans.limits.left_ms]
+    return question.spent_usd + question.held_usd + from_microusd(in_time.min()) if len(in_time) else None
+
+
+def _smallest_deadline_s(question: Question, candidates: Candidates) -> float | None:
+    """Return the smallest deadline of the run that would be enough; None: no deadline is enough.
+
+    It includes what has passed or is kept, and is rounded up to DIGITS digits.
+    """
+    if build_dag(question.needs, question.upstream).is_chain:
+        ms = find_plans(question, candidates, RunLimits.of(question)).shortest_ms
+    else:
+        ms = _search_ms(question, candidates)
+    if ms is None:
+        return None
+    return typable_s(Decimal(ms + 1) / 1000 + Decimal(str(question.deadline_used_s)))
+
+
+def _search_ms(question: Question, candidates: Candidates) -> int | None:
+    """Return the shortest time in which a plan fits, by bisection; None: there is none."""
+
+    def fits(ms: int) -> bool:
+        timed = question.model_copy(update={"deadline_left_s": (ms + 0.5) / 1000})
+        return find_plans(timed, candidates, RunLimits.of(timed)).chosen is not None
+
+    low, high = -1, max(int((question.deadline_left_s or 0.0) * 1000), 1000)
+    while not fits(high):
+        low, high = high, 2 * high
+        if high > MAX_MS:
+            return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return high
+
+
+def typable_s(seconds: Decimal) -> float:
+    """Return seconds rounded up to DIGITS significant digits."""
+    step = Decimal(1).scaleb(seconds.adjusted() - DIGITS + 1)
+    return float((seconds / step).to_integral_value(ROUND_CEILING) * step)
+
+
+def smallest_plan_costs(question: Question, candidates: Candidates) -> list[tuple[int, int]]:
+    """Return each stage's expected and P95 micro-dollars in the plan that needs the smallest budget.
+
+    P95 is for the fewest samples of an elastic stage. Empty: no budget is enough.
+    """
+    plans = find_plans(question, candidates, RunLimits.of(question))
+    smallest_usd = _smallest_budget_usd(question, plans)
+    if smallest_usd is None:
+        return []
+    question = question.model_copy(update={"budget_usd": smallest_usd})
+    plans = find_plans(question, candidates, RunLimits.of(question))
+    steps = [] if plans.chosen is None else [plans.current.step(plans.chosen), *plans.path]
+    costs = [step_cost(candidates, stage, step) for stage, step in enumerate(steps)]
+    return [(cost.est_microusd, cost.p95_min_microusd) for cost in costs]
+
+
+def step_cost(candidates: Candidates, stage: int, step: PlanStep) -> OfferCost:
+    """Return the cost of a step of a plan."""
+    return (
+        FREE if step.target == CACHED else offer_cost(candidates, stage, step.target, step.reads, step.writes)
+    )
