@@ -21,6 +21,8 @@ def print_run_end(summary: RunSummary, report: str, hints: tuple[str, ...], as_j
         spent = f"${summary.spent_usd} of ${summary.budget_usd}"
         quality = ", ".join(f"{name} {value:.4f}" for name, value in summary.quality.items())
         typer.echo(f"{summary.run_id}: {summary.status}, {spent} spent" + (f"; {quality}" if quality else ""))
+        if summary.overrun_usd:
+            typer.echo(f"overrun: ${summary.overrun_usd} above the cap, which the ledger could not book")
         typer.echo(f"report: {report}")
         if summary.quality_warning:
             typer.echo(f"the model is {summary.quality_warning}")

@@ -103,6 +103,9 @@ class Receipt(StoredRecord):
     committed_usd: Usd = Field(
         usd("0"), description="part of its cost that a commitment had prepaid; not in spent_usd"
     )
+    overrun_usd: Usd = Field(
+        usd("0"), description="part of its cost that its account had no money for; not in spent_usd"
+    )
     fees_usd: Usd = Field(
         usd("0"), description="part of spent_usd for data transfer and storage, not for time"
     )

@@ -55,6 +55,9 @@ class ActualsGroup(Record):
     paid_usd: Usd = Field(
         description="by the ledger, adjusted to the pods' own times where a cluster reports them"
     )
+    overrun_usd: Usd = Field(
+        from_microusd(0), description="cost above the caps, which the ledger could not book; not in paid_usd"
+    )
     compute_usd: Usd
     transfer_usd: Usd = Field(description="for transferring data")
     storage_usd: Usd = Field(description="for storing the data written")
@@ -139,6 +142,7 @@ def summarise_group(group: dict[str, str], charges: Iterable[Charge]) -> Actuals
         share_over_p95=_rounded(fmean(over)) if over else None,
         reserved_usd=from_microusd(sum(charge.reserved_microusd for charge in charges)),
         paid_usd=from_microusd(sum(charge.paid_microusd for charge in charges)),
+        overrun_usd=from_microusd(sum(charge.overrun_microusd for charge in charges)),
         compute_usd=from_microusd(sum(part.compute_microusd for part in parts)),
         transfer_usd=from_microusd(sum(part.transfer_microusd for part in parts)),
         storage_usd=from_microusd(sum(part.storage_microusd for part in parts)),

@@ -94,6 +94,11 @@ class Charge:
         return self.entry.amount_microusd + sum(sealed.entry.amount_microusd for sealed in self.adjustments)
 
     @property
+    def overrun_microusd(self) -> int:
+        """What it cost beyond what its account had left; not in `paid_microusd`."""
+        return sum(sealed.entry.overrun_microusd for sealed in self.adjustments)
+
+    @property
     def pool(self) -> Pool | None:
         if self.decision is None or self.decision.choice is None:
             return None

@@ -177,6 +177,11 @@ class RunStory:
         settled_usd = sum((each.account.spent_usd for each in self.start_accounts), ZERO_USD)
         return settled_usd + sum((self._unsettled_usd(stage) for stage in self.stages), ZERO_USD)
 
+    @property
+    def overrun_usd(self) -> Decimal:
+        """What attempts cost beyond what the run's accounts had left."""
+        return sum((each.account.overrun_usd for each in self.start_accounts), ZERO_USD)
+
     def stage_spent_usd(self, stage: StageStory) -> Decimal:
         """Return the settled cost of a stage, plus its heartbeats' cost where it is not settled yet.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 from pydantic import Field
 
 from shoestring.core.money import Usd
@@ -46,6 +48,9 @@ class RunSummary(StoredRecord):
     budget_usd: Usd
     spent_usd: Usd
     overhead_usd: Usd = Field(description="the part of spent_usd for routing and settling")
+    overrun_usd: Usd = Field(
+        Decimal(0), description="cost above the cap, which the ledger could not book; not in spent_usd"
+    )
     wall_s: float = Field(description="seconds that the run was active, all starts together")
     starts: int = Field(description="number of starts: 1, plus 1 per resume; 0 if the run was refused")
     stages: tuple[StageSummary, ...]
@@ -73,6 +78,7 @@ def summarise_run(story: RunStory) -> RunSummary:
         budget_usd=story.budget_usd,
         spent_usd=story.spent_usd,
         overhead_usd=story.overhead_usd,
+        overrun_usd=story.overrun_usd,
         wall_s=round(story.wall_s(), 3),
         starts=len(story.start_accounts),
         stages=tuple(_stage(story, stage, attempt) for attempt, stage in rows),

@@ -46,6 +46,8 @@ def show(
             f"{state.account}: {cap}, ${state.spent_usd} spent, ${state.held_usd} held, {state.entries} "
             f"entries, {how}"
         )
+        for name, overrun_usd in state.overruns_usd.items():
+            typer.echo(f"  {name}: overrun of ${overrun_usd}, which is above the cap and not in the sum")
         for stage, money in state.stages.items():
             typer.echo(f"  {stage}: ${money.spent_usd} spent, ${money.held_usd} held")
 

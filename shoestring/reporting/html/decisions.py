@@ -9,7 +9,7 @@ from decimal import Decimal
 
 from shoestring.core.money import from_microusd
 from shoestring.reporting import number_text
-from shoestring.reporting.html.markup import Head, Html, Row, scroll, table, tag, text
+from shoestring.reporting.html.markup import Head, Html, Row, table, tag, text
 from shoestring.reporting.run_story import AttemptStory
 from shoestring.routing.candidates import format_text
 from shoestring.routing.decision import Choice, Decision
@@ -198,7 +198,7 @@ def _tables(decision: Decision) -> Iterable[Html]:
     )
     for caption, heads, rows in tables:
         if rows:
-            yield tag("div", table(caption, heads, rows), **scroll(f"{caption} ({question.stage})"))
+            yield table(caption, heads, rows, class_="stack")
 
 
 def _cost_s(amount_usd: Decimal, seconds: float) -> Html:

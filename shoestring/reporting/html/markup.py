@@ -83,11 +83,6 @@ def _rows(name: str, columns: tuple[Head, ...], rows: Iterable[Row]) -> Html:
     return tag(name, *made, role="rowgroup")
 
 
-def scroll(name: str) -> dict[str, object]:
-    """Return the attributes of a box that scrolls sideways, also by keyboard."""
-    return {"class_": "scroll", "tabindex": 0, "role": "region", "aria_label": name}
-
-
 def _cell(column: Head, cell: object) -> Html:
     heading, kind = column
     if kind == "name":

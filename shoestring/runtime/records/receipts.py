@@ -5,7 +5,7 @@ lost.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from types import MappingProxyType
@@ -58,6 +58,7 @@ class AttemptResult:
     reason: str = ""
     samples: int | None = None
     committed_usd: Decimal = Decimal(0)
+    overrun_usd: Decimal = Decimal(0)
     fees_usd: Decimal = Decimal(0)
     prices: tuple[PricePoint, ...] = ()
     usage: ResourceUsage = NO_USAGE
@@ -107,6 +108,7 @@ def _receipt(decision: Decision, choice: Choice, result: AttemptResult) -> Recei
         hardware=decision_hardware(decision, choice),
         spent_usd=result.spent_usd,
         committed_usd=result.committed_usd,
+        overrun_usd=result.overrun_usd,
         fees_usd=result.fees_usd,
         prices=result.prices,
         started_at=result.started_at,
@@ -149,6 +151,7 @@ def write_lost_receipts(
         result = lost_result(
             world, heartbeat, decision_key, reasons.get(name, ""), spent_usd, state.head_hash
         )
+        result = replace(result, overrun_usd=state.overruns_usd.get(name, Decimal(0)))
         lost = make_receipt(read_record(world.store, decision_key, Decision), result)
         world.store.put(receipt_key, record_bytes(lost))
 

@@ -9,12 +9,13 @@ from decimal import Decimal
 
 from shoestring.config.world import World
 from shoestring.core import store_layout
-from shoestring.core.errors import BudgetExceeded, LedgerConflict
+from shoestring.core.errors import LedgerConflict
 from shoestring.core.receipt import PricePoint, Receipt
 from shoestring.data.run_records import Run, RunStart, read_record
 from shoestring.routing.decision import Decision
 from shoestring.runtime.records.overhead import overhead_reservation, overhead_spent_usd
 from shoestring.spending.ledger.ledger import Ledger
+from shoestring.spending.ledger.overruns import book_cost
 from shoestring.spending.meter import cost_between_usd
 
 # The id of the ledger's request, so that an exit step that is run again asks for the same entry.
@@ -28,7 +29,10 @@ def adjust_to_pod_times(world: World, run: Run, start: RunStart) -> list[str]:
     increase may need what they free.
     """
     ledger = Ledger(world.store, world.clock, str(world.pod))
-    settled_usd = ledger.state(start.account).settled_usd
+    state = ledger.state(start.account)
+    settled_usd = {
+        name: usd + state.overruns_usd.get(name, Decimal(0)) for name, usd in state.settled_usd.items()
+    }
     true_usd: dict[str, Decimal] = {}
     for name in settled_usd:
         is_overhead = name == overhead_reservation(start)
@@ -39,7 +43,7 @@ def adjust_to_pod_times(world: World, run: Run, start: RunStart) -> list[str]:
     return [
         message
         for name in order
-        for message in adjust_reservation(ledger, start.account, name, settled_usd[name], true_usd[name])
+        for message in adjust_reservation(ledger, start.account, name, true_usd[name])
     ]
 
 
@@ -60,25 +64,20 @@ def pod_usd(world: World, run: Run, name: str) -> Decimal | None:
     return max(Decimal(0), time_usd - receipt.committed_usd) + receipt.fees_usd
 
 
-def adjust_reservation(
-    ledger: Ledger, account: str, name: str, settled_usd: Decimal, true_usd: Decimal
-) -> list[str]:
+def adjust_reservation(ledger: Ledger, account: str, name: str, true_usd: Decimal) -> list[str]:
     """Adjust one settled reservation to its true cost, as far as the account allows; return a message if not
     in full.
     """
     reason = f"its pod's own times cost ${true_usd}"
     try:
-        ledger.adjust(account, name, true_usd - settled_usd, reason, id=POD_TIMES)
+        overrun_usd = book_cost(ledger, account, name, true_usd, reason, id=POD_TIMES)
     except LedgerConflict:
         # It was adjusted before, as far as the cap allowed.
         return []
-    except BudgetExceeded as error:
-        if error.left_usd > 0:
-            limited = f"{reason}, and the account has no more money"
-            ledger.adjust(account, name, error.left_usd, limited, id=POD_TIMES)
-        recorded_usd = settled_usd + error.left_usd
-        return [
-            f"{account}: {name} is recorded at ${recorded_usd}, but {reason}: "
-            f"the cap allows no more ({error})"
-        ]
-    return []
+    if not overrun_usd:
+        return []
+    recorded_usd = true_usd - overrun_usd
+    return [
+        f"{account}: {name} is recorded at ${recorded_usd}, but {reason}: the cap allows no more, and the "
+        f"overrun of ${overrun_usd} is recorded"
+    ]

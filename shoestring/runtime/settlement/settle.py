@@ -20,6 +20,7 @@ from shoestring.runtime.route_step.external_components import settle_external
 from shoestring.runtime.route_step.retry import wait_for_exit
 from shoestring.runtime.settlement.adjust import adjust_to_pod_times
 from shoestring.spending.ledger.ledger import Ledger
+from shoestring.spending.ledger.overruns import absorb_overruns
 from shoestring.spending.ledger.parent_accounts import campaign_account
 from shoestring.spending.lost_pods import settle_lost_pods
 
@@ -47,6 +48,7 @@ def settle_start(world: World, run: Run, start: RunStart) -> list[str]:
         ledger.settle(start.account, overhead, spent_usd)
     if not state.closed:
         messages += adjust_to_pod_times(world, run, start)
+        absorb_overruns(ledger, start.account)
         ledger.close(start.account)
     return messages
 

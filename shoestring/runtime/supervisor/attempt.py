@@ -70,6 +70,7 @@ class Attempt:
         guardrail_changes: the changes that guardrails made.
         usage_before: the usage of the stage's earlier attempts in this run.
         committed_usd: the part of the cost that a commitment paid for; known at the end.
+        overrun_usd: the part of the cost that the account had no money for; known at the end.
     """
 
     world: World
@@ -97,6 +98,7 @@ class Attempt:
     cpu_s: float = 0.0
     peak_rss_bytes: int = 0
     committed_usd: Decimal = Decimal(0)
+    overrun_usd: Decimal = Decimal(0)
     gpu_usage: GpuUsage = field(default_factory=GpuUsage)
 
     @property

@@ -8,7 +8,7 @@ from decimal import Decimal
 
 from shoestring.config.world import World
 from shoestring.core import store_layout
-from shoestring.core.errors import BudgetExceeded, LedgerConflict, StageFailed
+from shoestring.core.errors import LedgerConflict, StageFailed
 from shoestring.core.types import StageOutcome
 from shoestring.data.run_records import Run, open_run, read_record
 from shoestring.data.storage import cache
@@ -36,6 +36,7 @@ from shoestring.runtime.supervisor.supervisor import (
     write_heartbeat,
 )
 from shoestring.spending.ledger.ledger import Ledger
+from shoestring.spending.ledger.overruns import book_cost
 from shoestring.stages.work import Origin
 
 
@@ -163,7 +164,8 @@ def settle_and_record(attempt: Attempt, result: ChildResult) -> None:
 def settle_attempt(attempt: Attempt, ledger: Ledger, reason: str, *, done: bool) -> tuple[Decimal, str]:
     """Settle the reservation at what this pod took by its own clock, plus the fees for its data.
 
-    Returns the amount in the ledger, and a sentence where the ledger could not record the whole cost.
+    Returns the amount in the ledger, and a sentence where the account had too little money for the whole
+    cost.
     """
     world, name, account = attempt.world, str(attempt.id), attempt.run.start.account
     ends_s = world.clock.monotonic_s() + world.policy.pod_exit_s
@@ -176,13 +178,13 @@ def settle_attempt(attempt: Attempt, ledger: Ledger, reason: str, *, done: bool)
     try:
         ledger.settle(account, name, spent_usd, reason)
         if cost_usd > spent_usd:
-            # The supervisor polls, so an exit may cost more than was kept back for it; the cap limits the
-            # correction.
-            why = "the exit took longer than was reserved for it"
-            ledger.adjust(account, name, cost_usd - spent_usd, why, id=name)
+            # The supervisor polls, so the exit may cost more than was reserved for it.
+            why = f"it cost ${cost_usd}, more than was reserved for it"
+            attempt.overrun_usd = book_cost(ledger, account, name, cost_usd, why, id=name)
+        if attempt.overrun_usd:
+            booked_usd = cost_usd - attempt.overrun_usd
+            return booked_usd, f"it cost ${cost_usd}, of which its account had money for ${booked_usd}"
         return cost_usd, ""
-    except BudgetExceeded as error:
-        return spent_usd, f"it cost ${cost_usd}, and {error}"
     except LedgerConflict:
         # A reaper took this pod for dead and settled it: the ledger holds what was paid.
         return ledger.state(account).settled_usd[name], ""
@@ -202,6 +204,7 @@ def write_attempt_receipt(attempt: Attempt, result: ChildResult, spent_usd: Deci
             reason=result.reason,
             spent_usd=spent_usd,
             committed_usd=attempt.committed_usd,
+            overrun_usd=attempt.overrun_usd,
             fees_usd=attempt.choice.incurred_usd(done=result.status == "done"),
             samples=attempt_samples(attempt, result),
             prices=attempt.prices(),

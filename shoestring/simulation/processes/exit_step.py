@@ -16,6 +16,7 @@ from shoestring.simulation.processes.overhead import overhead_pod, state_of
 from shoestring.simulation.results import ZERO_USD
 from shoestring.simulation.simulated_world import PipelineRun, Simulation
 from shoestring.spending.ledger.ledger import Ledger
+from shoestring.spending.ledger.overruns import absorb_overruns
 from shoestring.spending.lost_pods import settle_lost_pods
 from shoestring.spending.meter import cost_between_usd
 
@@ -43,6 +44,7 @@ def settle_pipeline_start(simulation: Simulation, pipeline: PipelineRun, run: Ru
             return
         ledger.settle(account, overhead, min(pipeline.overhead_usd, reservation.amount_usd))
     adjust_attempts(simulation, pipeline, ledger, account)
+    absorb_overruns(ledger, account)
     ledger.close(account)
     pipeline.outcome.held_s = simulation.loop.now_s - pipeline.outcome.admitted_s
 
@@ -67,9 +69,7 @@ def adjust_attempts(simulation: Simulation, pipeline: PipelineRun, ledger: Ledge
     for reservation_name in sorted(
         changed, key=lambda reservation_name: actual_usd[reservation_name] - settled_usd[reservation_name]
     ):
-        adjust_reservation(
-            ledger, account, reservation_name, settled_usd[reservation_name], actual_usd[reservation_name]
-        )
+        adjust_reservation(ledger, account, reservation_name, actual_usd[reservation_name])
 
 
 def reap_once(simulation: Simulation) -> Process[None]:

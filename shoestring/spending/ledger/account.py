@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from functools import lru_cache
 
-from pydantic import AwareDatetime
+from pydantic import AwareDatetime, Field
 
 from shoestring.core.errors import BudgetExceeded, LedgerConflict, LedgerCorrupt
 from shoestring.core.money import Usd, from_microusd
@@ -60,6 +60,15 @@ class AccountState(Record):
     entries: int
     head_hash: str
     cap_raised_usd: Usd = Decimal(0)
+    overruns_usd: dict[str, Usd] = Field(
+        {},
+        description="reservation -> what it cost beyond what the account had left; not in spent_usd",
+    )
+
+    @property
+    def overrun_usd(self) -> Decimal:
+        """The sum of the overruns."""
+        return sum(self.overruns_usd.values(), Decimal(0))
 
 
 class Account(Balances):
@@ -129,6 +138,7 @@ class Account(Balances):
             entries=self.number,
             head_hash=self.head,
             cap_raised_usd=from_microusd(raised),
+            overruns_usd={name: from_microusd(amount) for name, amount in sorted(self.overruns.items())},
         )
 
     def _stage(self, stage: str) -> StageBalance:

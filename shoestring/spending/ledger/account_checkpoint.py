@@ -29,6 +29,11 @@ bounds the cost of writing.
 """
 
 
+def is_empty(value: object) -> bool:
+    """Return True for an empty dict: a checkpoint without overruns has the bytes of earlier versions."""
+    return value == {}
+
+
 class StoredReservation(Record):
     """An open reservation in a checkpoint."""
 
@@ -75,6 +80,7 @@ class AccountCheckpoint(StoredRecord):
     stage_held: dict[str, int]
     requests: str
     settled: tuple[str, ...]
+    overruns: dict[str, int] = Field({}, exclude_if=is_empty)
 
 
 class HashedCheckpoint(Record):
@@ -143,6 +149,7 @@ def make_checkpoint(account: Account, named_in: int) -> HashedCheckpoint:
         stage_held=dict(account.stage_held),
         requests=account.requests.pack(),
         settled=account.settled.pack(),
+        overruns=account.overruns,
     )
     return HashedCheckpoint(checkpoint=checkpoint, sha256=digest(record_bytes(checkpoint)))
 
@@ -216,7 +223,7 @@ def _restore(saved: AccountCheckpoint) -> Account:
     account.reservations = {
         name: OpenReservation(**dict(open_)) for name, open_ in saved.reservations.items()
     }
-    account.stage_caps = saved.stage_caps
+    account.stage_caps, account.overruns = saved.stage_caps, dict(saved.overruns)
     account.stage_spent, account.stage_held = Counter(saved.stage_spent), Counter(saved.stage_held)
     account.requests, account.settled = RequestIndex(saved.requests), SettledReservations(saved.settled)
     return account

@@ -30,7 +30,8 @@ class Balances:
 
     `cap_microusd` None means no limit. `cap_entry` is the number of the entry that set the cap, and
     `object_number` the number of the object that holds the last entry. The dicts by stage are in
-    micro-dollars. `needs_checkpoint`: the account's checkpoint is one that no entry names, so it was read
+    micro-dollars. `overruns` is what settled reservations cost beyond what was left, in micro-dollars.
+    `needs_checkpoint`: the account's checkpoint is one that no entry names, so it was read
     from its first entry, and the next entry writes another checkpoint.
 
     Each update is O(1), also after a restore from a checkpoint: `requests` and `settled` unpack their history
@@ -50,6 +51,7 @@ class Balances:
         self.spent_microusd = self.held_microusd = self.released_microusd = 0
         self.reservations: dict[str, OpenReservation] = {}
         self.settled = SettledReservations()
+        self.overruns: dict[str, int] = {}
         self.stage_caps: dict[str, int] = {}
         self.stage_spent: Counter[str] = Counter()
         self.stage_held: Counter[str] = Counter()
@@ -64,7 +66,7 @@ class Balances:
         """Return an independent copy, to try out possible next entries."""
         other = copy.copy(self)
         other.reservations, other.settled = dict(self.reservations), self.settled.copy()
-        other.requests = self.requests.copy()
+        other.requests, other.overruns = self.requests.copy(), dict(self.overruns)
         other.stage_spent, other.stage_held = self.stage_spent.copy(), self.stage_held.copy()
         return other
 
@@ -125,6 +127,9 @@ class Balances:
             entry.reservation, replace(settled, amount_microusd=settled.amount_microusd + amount)
         )
         self._add(settled.stage, spent=amount)
+        if entry.overrun_microusd:
+            left = self.overruns.pop(entry.reservation, 0) + entry.overrun_microusd
+            self.overruns |= {entry.reservation: left} if left else {}
 
     def _add(self, stage: str, *, held: int = 0, spent: int = 0) -> None:
         self.held_microusd += held

@@ -49,6 +49,11 @@ def is_none(value: object) -> bool:
     return value is None
 
 
+def is_zero(value: object) -> bool:
+    """Return True for 0. Optional amounts of 0 are left out of the stored entry."""
+    return value == 0
+
+
 class Entry(StoredRecord):
     """One request to an account. Amounts are whole micro-dollars.
 
@@ -99,6 +104,11 @@ class Entry(StoredRecord):
     )
     child_hash: Sha256 | None = Field(
         None, description="settle of a child: hash of the entry that closed the child"
+    )
+    overrun_microusd: int = Field(
+        0,
+        exclude_if=is_zero,
+        description="adjust: cost that no money was left for; negative: booked or corrected later",
     )
     checkpoint: Sha256 | None = Field(
         None, exclude_if=is_none, description="digest of the account's checkpoint as of the entry before"

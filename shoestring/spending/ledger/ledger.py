@@ -129,9 +129,16 @@ class Ledger:
         return self._chains.append(self._draft(account, kind="settle", amount=actual_usd, **about))
 
     def adjust(
-        self, account: str, reservation: str, delta_usd: Decimal, reason: str, *, id: str = ""
+        self,
+        account: str,
+        reservation: str,
+        delta_usd: Decimal,
+        reason: str,
+        *,
+        id: str = "",
+        overrun_usd: Decimal = Decimal(0),
     ) -> HashedEntry:
-        """Correct the amount of a settled reservation, up or down.
+        """Correct the amount of a settled reservation, up or down, and its overrun by `overrun_usd`.
 
         With an `id` the request can be repeated. Each call without one is a new request.
 
@@ -140,7 +147,9 @@ class Ledger:
         """
         request = f"adjust/{reservation}/{id or self._new_id()}"
         about = {"id": request, "reservation": reservation, "reason": reason}
-        return self._chains.append(self._draft(account, kind="adjust", amount=delta_usd, **about))
+        overrun = _micro(overrun_usd)
+        draft = self._draft(account, kind="adjust", amount=delta_usd, overrun_microusd=overrun, **about)
+        return self._chains.append(draft)
 
     def set_cap(self, account: str, cap_usd: Decimal, approval: str | None = None) -> HashedEntry:
         """Set the cap of an account.

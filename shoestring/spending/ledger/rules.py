@@ -128,6 +128,7 @@ def _check_reservation(account: Balances, entry: Entry, min_left_microusd: int) 
     """Check an `extend`, `settle` or `adjust` of a reservation that exists."""
     amount, name = entry.amount_microusd, entry.reservation
     _check_not_negative(account, entry)
+    _check_overrun(account, entry)
     found = account.settled.get(name) if entry.kind == "adjust" else account.reservations.get(name)
     if found is None:
         raise LedgerConflict(account.name, _missing_reservation(account, entry))
@@ -149,6 +150,17 @@ def _check_reservation(account: Balances, entry: Entry, min_left_microusd: int) 
         settled, change = from_microusd(found.amount_microusd), from_microusd(amount)
         raise LedgerConflict(
             account.name, f"{name} was settled at ${settled}, which cannot be adjusted by ${change}"
+        )
+
+
+def _check_overrun(account: Balances, entry: Entry) -> None:
+    overrun = account.overruns.get(entry.reservation, 0)
+    if entry.overrun_microusd and (entry.kind != "adjust" or overrun + entry.overrun_microusd < 0):
+        change = from_microusd(entry.overrun_microusd)
+        raise LedgerConflict(
+            account.name,
+            f"has an overrun of ${from_microusd(overrun)} for {entry.reservation}: "
+            f"it cannot {entry.kind} it by ${change}",
         )
 
 

@@ -1,0 +1,141 @@
+"""The price of a running attempt on a floating market: plausibility may only raise its cost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from runtime_world import INGEST, SetClock, StartedAttempt, begin, run_request, small_world
+
+from shoestring.backends.local import open_local_world
+from shoestring.core.receipt import Receipt
+from shoestring.core.types import Market
+from shoestring.data.run_records import read_record
+from shoestring.runtime.settlement.settle import settle_start
+from shoestring.runtime.supervisor.child import ChildResult
+from shoestring.runtime.supervisor.run_stage import settle_and_record
+
+ROW = "{pool: cpu-1, market: %s, usd_per_hour: '%s', as_of: 2026-11-01, source: a test}"
+TARIFFS = "tariffs: {storage_usd_per_gb_month: '0'}\n"
+BOTH_ROWS = f"{ROW % ('on-demand', '0.10')}, {ROW % ('spot', '%s')}"
+WITHOUT_SPOT = ROW % ("on-demand", "0.10")
+DOUBLED = f"{BOTH_ROWS % '0.04'}, {ROW % ('spot', '0.05')}"
+
+
+def write_rows(path: Path, rows: str) -> Path:
+    pool = "{name: cpu-1, cores: 1, memory_gb: 2, markets: {on-demand: {}, spot: {}}}"
+    path.write_text(
+        f"name: one\nstore: {path.parent / 'store'}\npools: [{pool}]\nprices: [{rows}]\n{TARIFFS}"
+    )
+    return path
+
+
+@pytest.fixture
+def both(flights_slice: Path, tmp_path: Path) -> tuple[StartedAttempt, Path]:
+    """An attempt on spot at $0.04, where on-demand costs $0.10."""
+    file = write_rows(tmp_path / "world.yaml", BOTH_ROWS % "0.04")
+    began = begin(small_world(file, tmp_path, SetClock()), run_request(flights_slice, needs=INGEST))
+    assert began.attempt.choice.market is Market.SPOT
+    began.attempt.reserved_usd = Decimal("0.010000")
+    return began, file
+
+
+@pytest.mark.parametrize("usd_per_hour", ["0.05", "0.10", "0.25", "1.00"])
+def test_a_running_attempt_pays_a_spot_price_above_on_demand(
+    both: tuple[StartedAttempt, Path], usd_per_hour: str
+) -> None:
+    began, file = both
+    write_rows(file, BOTH_ROWS % usd_per_hour)
+    began.attempt.update_price()
+    assert began.attempt.usd_per_hour == Decimal(usd_per_hour)
+    quotes = {each.market: each for each in open_local_world(file).prices.book().quotes}
+    assert (Market.SPOT in quotes) == (Decimal(usd_per_hour) < Decimal("0.10")), "no stage is placed on it"
+
+
+@pytest.mark.parametrize(
+    "rows", [WITHOUT_SPOT, DOUBLED, BOTH_ROWS % "0", BOTH_ROWS % "700", BOTH_ROWS % "1.01", "half a row"]
+)
+def test_without_a_readable_price_on_demand_is_charged_from_the_last_one_on(
+    both: tuple[StartedAttempt, Path], rows: str
+) -> None:
+    began, file = both
+    attempt, clock = began.attempt, began.world.clock
+    clock.sleep(90)
+    attempt.update_price()
+    write_rows(file, rows)
+    for _ in range(5):
+        clock.sleep(1)
+        attempt.update_price()
+        assert attempt.rate_changes == ()
+    # Its limits expect the on-demand price already.
+    assert attempt.spent_usd() == Decimal("0.001000") + Decimal("0.000139")
+    clock.sleep(1)
+    attempt.update_price()
+    assert attempt.rate_changes == ((clock.monotonic_s() - 6, Decimal("0.10")),)
+    clock.sleep(30)
+    attempt.update_price()
+    assert attempt.spent_usd() == Decimal("0.001000") + Decimal("0.001000")
+    write_rows(file, BOTH_ROWS % "0.08")
+    attempt.update_price()
+    assert attempt.usd_per_hour == Decimal("0.08")
+
+
+def test_a_price_that_is_unreadable_for_a_moment_changes_nothing(both: tuple[StartedAttempt, Path]) -> None:
+    began, file = both
+    attempt, clock = began.attempt, began.world.clock
+    clock.sleep(90)
+    attempt.update_price()
+    file.write_text("half a fi")
+    clock.sleep(4)
+    attempt.update_price()
+    write_rows(file, BOTH_ROWS % "0.04")
+    clock.sleep(1)
+    attempt.update_price()
+    assert attempt.rate_changes == ()
+    assert attempt.spent_usd() == Decimal("0.001056")
+
+
+def test_the_exit_is_reserved_at_on_demand_or_above(both: tuple[StartedAttempt, Path]) -> None:
+    began, file = both
+    assert began.attempt.price_usd(36) == Decimal("0.001000")
+    write_rows(file, BOTH_ROWS % "0.20")
+    began.attempt.update_price()
+    assert began.attempt.price_usd(36) == Decimal("0.002000")
+
+
+@pytest.mark.parametrize(
+    ("changes", "usd_per_hour"), [({"max_price_factor": 20.0}, "1.5"), ({"unpriced_s": 0.0}, "0.10")]
+)
+def test_the_policy_sets_what_counts_as_a_price_and_for_how_long_it_may_be_missing(
+    both: tuple[StartedAttempt, Path], changes: dict[str, float], usd_per_hour: str
+) -> None:
+    began, file = both
+    rules = began.world.policy.model_copy(update=changes)
+    attempt = replace(began.attempt, world=replace(began.world, policy=rules))
+    write_rows(file, BOTH_ROWS % "1.50")
+    began.world.clock.sleep(1)
+    attempt.update_price()
+    assert attempt.usd_per_hour == Decimal(usd_per_hour)
+
+
+def test_what_a_price_jump_costs_beyond_the_cap_is_booked_up_to_it_and_recorded(
+    both: tuple[StartedAttempt, Path],
+) -> None:
+    began, file = both
+    began.attempt.reserved_usd = began.attempt.choice.p95_usd
+    write_rows(file, BOTH_ROWS % "1.00")
+    began.attempt.update_price()
+    began.world.clock.sleep(600)
+    settle_and_record(began.attempt, ChildResult(status="stopped", reason="the test is over"))
+    state = began.ledger.state(began.account)
+    cost_usd = Decimal("0.166667")
+    assert (state.spent_usd + state.held_usd, state.left_usd) == (state.cap_usd, Decimal(0))
+    receipt = read_record(began.world.store, f"runs/{began.run.run_id}/receipts/ingest-1.json", Receipt)
+    assert receipt.spent_usd + receipt.overrun_usd == cost_usd
+    assert state.overruns_usd == {"ingest-1": receipt.overrun_usd} and receipt.overrun_usd > 0
+    assert f"it cost ${cost_usd}, of which its account had money for ${receipt.spent_usd}" in receipt.reason
+    settle_start(began.world, began.run, began.run.start)
+    month = began.ledger.state(f"{began.world.clock.now():%Y-%m}")
+    assert month.spent_usd == began.run.start.budget_usd, "nothing is handed back"

@@ -1,0 +1,103 @@
+"""What costs more than its account has left: booked up to the cap, and the rest recorded as an overrun."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from clocks import StillClock
+from examples import examples
+from faulty_stores import MONTH
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoestring.backends.folder_store import FolderStore
+from shoestring.backends.memory import MemoryStore
+from shoestring.core.errors import LedgerConflict
+from shoestring.spending.audit.verify import verify
+from shoestring.spending.ledger.ledger import Ledger
+from shoestring.spending.ledger.overruns import absorb_overruns, book_cost
+
+ONE = Decimal("1.000000")
+amounts = st.integers(0, 1_500_000).map(lambda micro: Decimal(micro).scaleb(-6))
+
+
+def opened(store: FolderStore | MemoryStore) -> Ledger:
+    ledger = Ledger(store, StillClock(), "host.1.2")
+    ledger.open("run", ONE)
+    return ledger
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return opened(FolderStore(tmp_path))
+
+
+def test_a_cost_beyond_the_cap_takes_the_whole_cap_and_nothing_goes_back(ledger: Ledger) -> None:
+    ledger.reserve("run", "train-1", "train", 1, Decimal("0.30"))
+    ledger.settle("run", "train-1", Decimal("0.30"))
+    assert book_cost(ledger, "run", "train-1", Decimal("4.20"), "the price rose") == Decimal("3.200000")
+    state = ledger.state("run")
+    assert (state.spent_usd, state.left_usd) == (ONE, Decimal(0))
+    assert state.overruns_usd == {"train-1": Decimal("3.200000")}
+    ledger.close("run")
+    assert ledger.state(MONTH).spent_usd == ONE
+
+
+def test_money_that_is_released_later_pays_for_the_overrun(ledger: Ledger) -> None:
+    for stage in ("train", "other"):
+        ledger.reserve("run", f"{stage}-1", stage, 1, Decimal("0.50"))
+    ledger.settle("run", "train-1", Decimal("0.50"))
+    assert book_cost(ledger, "run", "train-1", Decimal("0.80"), "slow exit") == Decimal("0.300000")
+    ledger.settle("run", "other-1", Decimal("0.10"))
+    absorb_overruns(ledger, "run")
+    state = ledger.state("run")
+    assert (state.spent_usd, state.overruns_usd) == (Decimal("0.900000"), {})
+
+
+def test_a_cost_that_is_corrected_downwards_takes_the_overrun_back_first(ledger: Ledger) -> None:
+    ledger.reserve("run", "train-1", "train", 1, ONE)
+    ledger.settle("run", "train-1", ONE)
+    book_cost(ledger, "run", "train-1", Decimal("1.50"), "by its own clock")
+    assert book_cost(ledger, "run", "train-1", Decimal("1.20"), "by its pod's times") == Decimal("0.200000")
+    assert ledger.state("run").spent_usd == ONE
+    assert book_cost(ledger, "run", "train-1", Decimal("0.70"), "by its pod's times") == 0
+    assert ledger.state("run").spent_usd == Decimal("0.700000")
+
+
+def test_an_overrun_cannot_be_taken_back_twice(ledger: Ledger) -> None:
+    ledger.reserve("run", "train-1", "train", 1, ONE)
+    ledger.settle("run", "train-1", ONE)
+    with pytest.raises(LedgerConflict, match=r"has an overrun of \$0\.000000 for train-1"):
+        ledger.adjust("run", "train-1", Decimal(0), "a mistake", overrun_usd=Decimal("-0.10"))
+
+
+@given(
+    st.lists(st.tuples(amounts, amounts), min_size=1, max_size=6),
+    st.lists(amounts, max_size=6),
+)
+@examples(40)
+def test_books_stay_below_the_cap_and_hold_every_cost(
+    attempts: list[tuple[Decimal, Decimal]], corrections: list[Decimal]
+) -> None:
+    store = MemoryStore()
+    ledger, costs = opened(store), dict[str, Decimal]()
+    for number, (wanted_usd, cost_usd) in enumerate(attempts, 1):
+        left_usd = ledger.state("run").left_usd
+        assert left_usd is not None
+        name, reserved_usd = f"train-{number}", min(wanted_usd, left_usd)
+        ledger.reserve("run", name, "train", number, reserved_usd)
+        ledger.settle("run", name, min(reserved_usd, cost_usd))
+        costs[name] = cost_usd
+        book_cost(ledger, "run", name, cost_usd, "its true cost", id=name)
+    for (name, _), cost_usd in zip(list(costs.items()), corrections, strict=False):
+        costs[name] = cost_usd
+        book_cost(ledger, "run", name, cost_usd, "its pod's times")
+    absorb_overruns(ledger, "run")
+    state = ledger.state("run")
+    assert state.spent_usd == min(ONE, sum(costs.values()))
+    assert state.spent_usd + state.overrun_usd == sum(costs.values())
+    ledger.close("run")
+    assert ledger.state(MONTH).spent_usd == state.spent_usd
+    verify(store, {})
