@@ -59,7 +59,7 @@ class RunParameters:
 def own_stage(module: ModuleType, **settings: Any) -> Origin:
     """Return the origin of an author's own stage, for `routed()`.
 
-    `module` defines SHARED and run(work); `run` finds `settings` in the work that it is given.
+    `module` defines run(work), and may define SHARED; `run` finds `settings` in the work that it is given.
     """
     closure = import_closure(module.__name__)
     return Origin(
@@ -67,7 +67,7 @@ def own_stage(module: ModuleType, **settings: Any) -> Origin:
         code=closure.digest,
         libraries=closure.libraries,
         settings=settings,
-        shared=module.SHARED,
+        shared=getattr(module, "SHARED", True),
     )
 
 

@@ -99,11 +99,15 @@ def _unfitted(encoding: Encoding, seed: int, report: ReportIterations) -> tuple[
     kind = HistGradientBoostingRegressor if encoding.task == "regression" else HistGradientBoostingClassifier
 
     class Reported(kind):  # type: ignore[misc, valid-type]
-        """The estimator, which reports its iterations. scikit-learn has no callback after an iteration."""
+        """The estimator, which reports its iterations. scikit-learn has no callback after an iteration.
 
-        def _check_early_stopping_loss(self, *arrays: Any, **named_arrays: Any) -> bool:
+        The loss on train decides nothing and takes a twentieth of the fit, so it is computed on one row.
+        """
+
+        def _check_early_stopping_loss(self, **arrays: Any) -> bool:
             report(len(self.validation_score_))
-            return bool(super()._check_early_stopping_loss(*arrays, **named_arrays))
+            one_row = {name: arrays[name][:1] for name in ("raw_predictions", "y_train")}
+            return bool(super()._check_early_stopping_loss(**arrays | one_row))
 
     estimator = Reported(
         max_iter=MAX_ITERATIONS,

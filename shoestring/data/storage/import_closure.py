@@ -193,3 +193,8 @@ def _version(library: str) -> str:
         # A library that is missing here needs no search, which reads the files of all distributions.
         names = packages_distributions().get(library, ()) if find_spec(library) else ()
         return " ".join(version(name) for name in sorted(names))
+
+
+if __name__ == "__main__":
+    for stage in sys.argv[1:]:
+        print(stage, import_closure(f"shoestring.stages.{stage}").digest)
