@@ -33,6 +33,10 @@ STAGE_POLICY = {
         {"Effect": "Allow", "Action": ["s3:ListBucket"], "Resource": [f"arn:aws:s3:::{BUCKET}"]},
     ],
 }
+VISION = ("vision", "visions-secret")
+_CLUSTER_PAGE = (Path(__file__).parents[2] / "docs" / "cluster.md").read_text(encoding="utf-8")
+# The policy that the docs show for one of several teams.
+VISION_POLICY = json.loads(_CLUSTER_PAGE.partition("```json\n")[2].partition("```")[0])
 IDENTITIES = {
     "identities": [
         {
@@ -46,8 +50,17 @@ IDENTITIES = {
             "actions": [],
             "policyNames": ["stage"],
         },
+        {
+            "name": "vision",
+            "credentials": [{"accessKey": VISION[0], "secretKey": VISION[1]}],
+            "actions": [],
+            "policyNames": ["vision"],
+        },
     ],
-    "policies": [{"name": "stage", "content": json.dumps(STAGE_POLICY)}],
+    "policies": [
+        {"name": "stage", "content": json.dumps(STAGE_POLICY)},
+        {"name": "vision", "content": json.dumps(VISION_POLICY)},
+    ],
 }
 
 

@@ -5,16 +5,18 @@ one.
 from __future__ import annotations
 
 import io
+import uuid
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 from minio.error import S3Error
-from s3_server import ADMIN, BUCKET, STAGE, S3Server, environment
+from s3_server import ADMIN, BUCKET, STAGE, VISION, S3Server, environment
 from store_locations import StoreLocation
 
 from shoestring.backends.local import WallClock
 from shoestring.core import store_layout
-from shoestring.core.errors import LedgerCorrupt
+from shoestring.core.errors import LedgerCorrupt, StoreError, UsageError
 from shoestring.core.interfaces import Store
 from shoestring.core.record import record_bytes
 from shoestring.spending.audit.records import Anchor
@@ -95,3 +97,29 @@ def test_entries_that_an_administrator_removed_from_the_end_are_found(
     )
     with pytest.raises(LedgerCorrupt, match=rf"{store_layout.ledger_entry('run', ENTRIES)}: is missing"):
         verify(s3_location.open(), {})
+
+
+def test_the_documented_policy_of_a_team_allows_its_own_prefix_and_no_other(
+    s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    team = f"vision/{uuid.uuid4().hex}"
+    own, other = (StoreLocation(tmp_path, s3_server.location(prefix)) for prefix in (team, "speech"))
+    for name, value in environment(ADMIN).items():
+        monkeypatch.setenv(name, value)
+    other.open().put("ledger/run/00000001.json", b"theirs")
+    for name, value in environment(VISION).items():
+        monkeypatch.setenv(name, value)
+    store = own.open()
+    Ledger(store, WallClock()).open("run", Decimal(1))
+    assert verify(store, {}).entries == 3
+    with pytest.raises((StoreError, UsageError), match="AccessDenied"):
+        other.open()
+    client = s3_server.minio(VISION)
+    for act in (
+        lambda: client.get_object(BUCKET, "speech/ledger/run/00000001.json"),
+        lambda: client.put_object(BUCKET, "speech/ledger/run/00000001.json", io.BytesIO(b"x"), 1),
+        lambda: list(client.list_objects(BUCKET, "speech/", recursive=True)),
+        lambda: client.remove_object(BUCKET, f"{team}/ledger/run/00000001.json"),
+    ):
+        with pytest.raises(S3Error, match="AccessDenied"):
+            act()
