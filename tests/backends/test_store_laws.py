@@ -92,7 +92,20 @@ ODD_PARTS = [
     "\ud800",
     "é",
 ]
-ODD_PARTS += ["é", "e\u0301", "\u202e", "\xa0", "%2e%2e", "a" * 200, "a" * 201, "é" * 101, "C:", "~", "-"]
+ODD_PARTS += [
+    "é",
+    "e\u0301",
+    "\u202e",
+    "\xa0",
+    "%2e%2e",
+    "a" * 200,
+    "a" * 201,
+    "b" * 230,
+    "é" * 101,
+    "C:",
+    "~",
+    "-",
+]
 NASTY = st.lists(st.sampled_from(ODD_PARTS) | st.text(max_size=5), min_size=1, max_size=6).map("/".join)
 
 
