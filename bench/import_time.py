@@ -2,8 +2,8 @@
 
 python bench/import_time.py [TIMES]
 
-The script starts interpreters by turns: one that does nothing, one that imports the package, and one that also
-uses a function of the API for the first time. It prints the medians and what each adds.
+The script starts interpreters by turns: one that does nothing, one that imports the package, and one that
+also uses a function of the API for the first time. It prints the medians and what each adds.
 """
 
 from __future__ import annotations
