@@ -10,16 +10,25 @@ import sysconfig
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from runtime_world import small_world
 
 import shoestring
 from shoestring.config.world import World
+from shoestring.core import store_layout
 from shoestring.core.errors import StageFailed
 from shoestring.core.pod_ref import ClusterPod
 from shoestring.data.recipe import Recipe
 from shoestring.data.run_records import read_record
-from shoestring.data.storage.import_closure import import_closure
+from shoestring.data.storage.import_closure import import_closure, library_versions
+from shoestring.evaluation.fitted_baseline import (
+    FITTING_MODULE,
+    baseline_key_fields,
+    find_baseline,
+    save_baseline,
+)
+from shoestring.evaluation.results import BaselineFit
 from shoestring.runtime.admission.result_keys import (
     ImageLibraries,
     StageInputs,
@@ -149,6 +158,36 @@ def older(world: World) -> None:
     found = read_record(world.store, key, ImageLibraries)
     changed = found.model_copy(update={"libraries": found.libraries | {"torch": "1.0"}})
     world.store.put(key, changed.model_dump_json().encode())
+
+
+@pytest.mark.parametrize("is_pod", [False, True])
+def test_a_router_that_knows_of_a_fitted_baseline_plans_less_for_the_evaluation(
+    world: World, recipe: Recipe, is_pod: bool
+) -> None:
+    router = replace(world, pod=POD) if is_pod else world
+    work = work_of(recipe)
+    closure = import_closure(FITTING_MODULE)
+    fields = baseline_key_fields(
+        work.inputs.upstream, work.seed, closure.digest, library_versions(closure.libraries)
+    )
+    fit = BaselineFit(elapsed_s=1, cores=1, iterations=1, fitted_iterations=2, stop_reason="")
+    save_baseline(world.store, fields, "boosting", fit, np.ones((3, 2)))
+    if is_pod:
+        assert without_paid_part(router, evaluate.NEED, work) == evaluate.NEED
+        record_libraries(router, IMAGE, "evaluate", None)
+    need = without_paid_part(router, evaluate.NEED, work)
+    assert need.setup_s == evaluate.NEED.setup_s - evaluate.NEED.once_setup_s
+    assert need.cpu_us_per_row == evaluate.NEED.cpu_us_per_row - evaluate.NEED.once_cpu_us_per_row
+    other = replace(work, seed=8)
+    assert without_paid_part(router, evaluate.NEED, other) == evaluate.NEED
+    world.store.fetch(store_layout.blob(find_baseline_digest(world, fields))).unlink()
+    assert without_paid_part(router, evaluate.NEED, work) == evaluate.NEED
+
+
+def find_baseline_digest(world: World, fields: dict[str, object]) -> str:
+    found = find_baseline(world.store, fields)  # type: ignore[arg-type]
+    assert found is not None
+    return found[0].predictions_sha256
 
 
 def test_a_stage_that_pays_nothing_once_keeps_its_need(world: World, recipe: Recipe) -> None:
