@@ -19,13 +19,14 @@ import psutil
 from pydantic import Field, model_validator
 
 from shoestring.backends.folder_store import FolderStore
+from shoestring.backends.processes import PsutilTelemetry
 from shoestring.config.budgets import Budgets
 from shoestring.config.policy import Policy
 from shoestring.config.tariffs import Tariffs
 from shoestring.config.world import IMAGES, PriceBook, World
 from shoestring.config.yaml_files import parse, read_text
 from shoestring.core.errors import WorldError
-from shoestring.core.interfaces import Clock, PodLifetime, ProcessUsage
+from shoestring.core.interfaces import Clock, PodLifetime
 from shoestring.core.pod_ref import LabelledPod, LocalProcess, PodRef
 from shoestring.core.record import SCHEMA_VERSION, SchemaVersion, digest
 from shoestring.core.types import Placement, Pool, Quote
@@ -211,19 +212,6 @@ def least_busy_cores(count: int) -> set[int]:
     allowed = sorted(os.sched_getaffinity(0))
     busy = dict(enumerate(psutil.cpu_percent(interval=0.05, percpu=True)))
     return set(sorted(allowed, key=lambda core: (busy.get(core, 0.0), core))[:count])
-
-
-class PsutilTelemetry:
-    """The CPU time and memory of a process, without its children."""
-
-    def usage(self, pid: int) -> ProcessUsage:
-        try:
-            # Stages compute in threads. Finding children would mean reading all of /proc every second.
-            process = psutil.Process(pid)
-            times = process.cpu_times()
-            return ProcessUsage(times.user + times.system, process.memory_info().rss)
-        except psutil.NoSuchProcess:
-            return ProcessUsage(0.0, 0)
 
 
 class WallClock:

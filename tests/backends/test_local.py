@@ -18,9 +18,9 @@ import pytest
 from shoestring.backends.local import (
     THREAD_VARIABLES,
     LocalCluster,
-    PsutilTelemetry,
     this_process,
 )
+from shoestring.backends.processes import PsutilTelemetry
 from shoestring.config import world
 from shoestring.core import interfaces
 from shoestring.core.pod_ref import LocalProcess

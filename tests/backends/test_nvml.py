@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from shoestring.backends.local import PsutilTelemetry
 from shoestring.backends.nvml import NvmlTelemetry, open_nvml
+from shoestring.backends.processes import PsutilTelemetry
 from shoestring.core.types import Pool
 from shoestring.runtime.supervisor.attempt import GpuUsage
 from shoestring.spending.energy import joules

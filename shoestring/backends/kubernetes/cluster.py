@@ -32,13 +32,13 @@ from shoestring.backends.kubernetes.world_files import (
     read_world,
 )
 from shoestring.backends.local import (
-    PsutilTelemetry,
     WallClock,
     file_version,
     this_process,
     thread_variables,
 )
 from shoestring.backends.nvml import NvmlTelemetry
+from shoestring.backends.processes import PsutilTelemetry
 from shoestring.backends.s3.store import open_s3_store
 from shoestring.config.world import IMAGES, PriceBook, World
 from shoestring.core.errors import ClusterError, NotAllowed, WorldError

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
 
+from shoestring.backends.processes import ProcessTree
 from shoestring.config.world import World
 from shoestring.core.attempt_id import AttemptId
 from shoestring.core.errors import StageFailed
@@ -71,6 +72,8 @@ class Attempt:
         usage_before: the usage of the stage's earlier attempts in this run.
         committed_usd: the part of the cost that a commitment paid for; known at the end.
         overrun_usd: the part of the cost that the account had no money for; known at the end.
+        processes: everything that the stage started; None before its child starts.
+        oom_kills_before: how many processes the kernel had killed for memory before the child started.
     """
 
     world: World
@@ -100,6 +103,8 @@ class Attempt:
     committed_usd: Decimal = Decimal(0)
     overrun_usd: Decimal = Decimal(0)
     gpu_usage: GpuUsage = field(default_factory=GpuUsage)
+    processes: ProcessTree | None = None
+    oom_kills_before: int = 0
 
     @property
     def id(self) -> AttemptId:

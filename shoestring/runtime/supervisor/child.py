@@ -17,6 +17,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Literal
 
+from shoestring.backends.processes import adopt_orphans, end_descendants
 from shoestring.config.policy import Policy
 from shoestring.core.errors import ShoestringError, StageStopped, StoreError, StoreFull
 from shoestring.core.money import Usd
@@ -66,7 +67,7 @@ class ChildResult(Record):
 
 class StopSignal:
     """Set by TERM, or when the supervisor is gone; then the stage has a grace period before the process ends
-    itself.
+    itself and everything that it started.
 
     `before_stop` runs before the signal is reported. It updates the meter: how the stage stops depends on the
     money left.
@@ -90,6 +91,7 @@ class StopSignal:
             time.sleep(0.2)
         self._event.set()
         time.sleep(ORPHAN_GRACE_S)
+        end_descendants()
         os._exit(1)
 
 
@@ -170,6 +172,7 @@ def main(scratch: Path) -> ChildResult:
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
+    adopt_orphans()
     result = main(folder)
     with contextlib.suppress(OSError):
         write_whole(folder / RESULT_FILE, record_bytes(result))

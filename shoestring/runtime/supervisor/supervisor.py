@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -19,6 +18,8 @@ from pathlib import Path
 
 import psutil
 
+from shoestring.backends.memory_limits import oom_kills
+from shoestring.backends.processes import ProcessTree
 from shoestring.core import store_layout
 from shoestring.core.errors import StageFailed, StageStopped
 from shoestring.core.pod_ref import LocalProcess, PodRef
@@ -26,12 +27,12 @@ from shoestring.core.record import record_bytes
 from shoestring.runtime.admission.admit import LAUNCHER_VARIABLE
 from shoestring.runtime.supervisor.attempt import Attempt
 from shoestring.runtime.supervisor.background_io import BackgroundIO, background_io
-from shoestring.runtime.supervisor.child import (
-    JOB_FILE,
-    PROGRESS_FILE,
-    RESULT_FILE,
-    ChildJob,
-    ChildResult,
+from shoestring.runtime.supervisor.child import ChildResult
+from shoestring.runtime.supervisor.child_process import (
+    child_result,
+    read_child,
+    start_child,
+    wait_in_thread,
 )
 from shoestring.runtime.supervisor.extension import extend_or_stop
 from shoestring.runtime.supervisor.guardrails import check_guardrails
@@ -44,7 +45,6 @@ from shoestring.runtime.supervisor.migration_check import (
 from shoestring.runtime.supervisor.spend_limits import LIMITS_FILE, SpendLimits, write_whole
 from shoestring.spending.heartbeat import Heartbeat
 from shoestring.spending.ledger.ledger import Ledger
-from shoestring.stages.work import StageProgress
 
 # How often the child's progress, usage, price and guardrails are checked.
 CHECK_EVERY_S = 1.0
@@ -129,36 +129,6 @@ def make_heartbeat(attempt: Attempt, state: str) -> Heartbeat:
     )
 
 
-def start_child(
-    attempt: Attempt, world_argument: str, scratch: Path, *, may_migrate: bool
-) -> subprocess.Popen[bytes]:
-    """Start the process that runs the stage's code, with its job in the scratch folder."""
-    placement = attempt.decision.placement
-    variables = attempt.world.cluster.apply_placement(placement) if placement else {}
-    meter = attempt.meter()
-    job = ChildJob(
-        stage=attempt.stage,
-        attempt=attempt.id.number,
-        run_id=attempt.run.run_id,
-        world=world_argument,
-        inputs=dict(attempt.inputs),
-        format=attempt.choice.format,
-        cores=max(1, int(float(placement.cpu))) if placement else 1,
-        usd_per_hour=meter.usd_per_hour,
-        started_s=meter.started_s,
-        limit_usd=meter.limit_usd,
-        deadline_s=meter.deadline_s,
-        parent_pid=os.getpid(),
-        may_ask_for_pool=may_migrate,
-        origin=attempt.origin,
-        storage_class=attempt.choice.storage_class,
-        planned_samples=attempt.choice.samples or None,
-    )
-    (scratch / JOB_FILE).write_bytes(record_bytes(job))
-    command = [sys.executable, "-m", "shoestring.runtime.supervisor.child", str(scratch)]
-    return subprocess.Popen(command, env=os.environ | variables, stdin=subprocess.DEVNULL)
-
-
 def send_limits(attempt: Attempt, scratch: Path) -> None:
     """Write the attempt's limits for the child, if they have changed. If the disk is full, the next call
     tries again.
@@ -227,65 +197,20 @@ def check_child(attempt: Attempt, pid: int, scratch: Path, monitor: MigrationMon
     migrate_if_cheaper(attempt, monitor)
 
 
-def wait_in_thread(child: subprocess.Popen[bytes]) -> threading.Event:
-    """Return an event that is set when the child ends. `Popen.wait` with a timeout would poll 70 times a
-    second.
-    """
-    ended = threading.Event()
-
-    def wait() -> None:
-        child.wait()
-        ended.set()
-
-    threading.Thread(target=wait, daemon=True).start()
-    return ended
-
-
-def read_child(attempt: Attempt, pid: int, scratch: Path) -> None:
-    """Read the child's usage and progress into the attempt."""
-    usage = attempt.world.telemetry.usage(pid)
-    attempt.cpu_s = max(attempt.cpu_s, usage.cpu_s)
-    attempt.peak_rss_bytes = max(attempt.peak_rss_bytes, usage.rss_bytes)
-    attempt.gpu_usage.add_sample(usage)
-    path = scratch / PROGRESS_FILE
-    if path.exists():
-        attempt.progress = StageProgress.model_validate_json(path.read_bytes())
-
-
-def child_result(attempt: Attempt, child: subprocess.Popen[bytes], scratch: Path) -> ChildResult:
-    """Return how the child ended, from its result file or else from its exit code."""
-    path = scratch / RESULT_FILE
-    if path.exists():
-        result = ChildResult.model_validate_json(path.read_bytes())
-        if result.status == "done":
-            return result
-        reason = "; ".join(filter(None, (attempt.stop_reason, result.reason)))
-        cause = attempt.stop_cause if result.status == "stopped" and attempt.stop_cause else result.cause
-        return result.model_copy(update={"reason": reason, "cause": cause})
-    if attempt.stop_reason:
-        return ChildResult(status="stopped", cause=attempt.stop_cause, reason=attempt.stop_reason)
-    code = child.returncode
-    how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-    return ChildResult(
-        status="failed",
-        cause="lost" if -code in (signal.SIGKILL, signal.SIGTERM) else "code",
-        reason=f"{attempt.stage}'s process ended without a result ({how}); "
-        "a resumed run continues from its checkpoint",
-    )
-
-
 def supervise(attempt: Attempt, world_argument: str) -> ChildResult:
     """Run the stage's code in a child of this process, and return how it ended."""
     with tempfile.TemporaryDirectory(prefix="shoestring-") as folder, background_io() as io:
         scratch = Path(folder)
         monitor = make_monitor(attempt)
+        attempt.processes, attempt.oom_kills_before = ProcessTree(), oom_kills()
         child = start_child(attempt, world_argument, scratch, may_migrate=monitor.may_migrate)
         try:
             watch_child(attempt, child, scratch, io, monitor)
         finally:
             if child.poll() is None:
                 child.kill()
-                child.wait()
+            child.wait()
+            attempt.processes.end()
         read_child(attempt, child.pid, scratch)
         return child_result(attempt, child, scratch)
 

@@ -41,9 +41,10 @@ from shoestring.runtime.records.overhead import OverheadTime, overhead_timer
 from shoestring.runtime.supervisor.attempt import pod_started_s
 from shoestring.runtime.supervisor.background_io import background_io
 from shoestring.runtime.supervisor.child import ChildResult
+from shoestring.runtime.supervisor.child_process import child_result
 from shoestring.runtime.supervisor.migration_check import make_monitor
 from shoestring.runtime.supervisor.run_stage import settle_and_record
-from shoestring.runtime.supervisor.supervisor import GRACE_S, child_result, supervise, watch_child
+from shoestring.runtime.supervisor.supervisor import GRACE_S, supervise, watch_child
 from shoestring.spending.heartbeat import last_heartbeat
 from shoestring.spending.meter import cost_usd
 

@@ -1,0 +1,171 @@
+"""The processes of a stage on this machine: measured and ended as a whole, also those that detached.
+
+On Linux the supervisor adopts every descendant whose parent ends (prctl(2), PR_SET_CHILD_SUBREAPER), so none
+escapes by a double fork or a session of its own. On other systems a process that detaches is not found.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from shoestring.core.interfaces import ProcessUsage
+
+PR_SET_CHILD_SUBREAPER = 36
+POLL_S = 0.02
+END_TIMEOUT_S = 5.0
+"""A killed process that does not end in this time hangs in the kernel."""
+
+ProcessKey = tuple[int, float]
+"""A process id and its creation time, which tell a process from a later one with the same id."""
+
+
+@dataclass(frozen=True, slots=True)
+class TreeUsage:
+    """The CPU seconds of all processes of a tree, also those that ended, and the memory of the running ones.
+
+    Memory that processes share is counted once where the system tells it.
+    """
+
+    cpu_s: float
+    rss_bytes: int
+
+
+def adopt_orphans(*, adopt: bool = True) -> None:
+    """Make this process the parent of its descendants whose own parent ends, or no longer. Only Linux can."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, int(adopt), 0, 0, 0)
+
+
+def descendants(pid: int) -> list[psutil.Process]:
+    """Return the running descendants of a process, parents before their children."""
+    if not Path(f"/proc/{pid}/task/{pid}/children").exists():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return psutil.Process(pid).children(recursive=True)
+        return []
+    # Reading all of /proc, as psutil does, takes 30 times as long.
+    found, ahead = [], list(_children(pid))
+    while ahead:
+        pid = ahead.pop(0)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found.append(psutil.Process(pid))
+            ahead += _children(pid)
+    return found
+
+
+def end_descendants() -> None:
+    """Kill all descendants of this process."""
+    _end(lambda: descendants(os.getpid()))
+
+
+def end_tree(pid: int) -> None:
+    """Kill another process and all its descendants."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        root = psutil.Process(pid)
+        # A stopped parent starts no further children while the tree is read.
+        root.suspend()
+        _end(lambda: [*descendants(pid), root] if root.is_running() else [])
+
+
+class ProcessTree:
+    """The descendants of this process that begin after this object was made."""
+
+    def __init__(self) -> None:
+        adopt_orphans()
+        self._others = {_key(process) for process in descendants(os.getpid())}
+        self._waited_cpu_s = _children_cpu_s(psutil.Process())
+
+    def processes(self) -> list[psutil.Process]:
+        """Return the running ones. Those of another tree of this process are left out."""
+        found, others = [], set(self._others)
+        for process in descendants(os.getpid()):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if _key(process) in others or _parent_key(process) in others:
+                    others.add(_key(process))
+                else:
+                    found.append(process)
+        return found
+
+    def usage(self) -> TreeUsage:
+        """Return the use of CPU and memory so far."""
+        cpu_s, rss_bytes = _children_cpu_s(psutil.Process()) - self._waited_cpu_s, 0
+        for index, process in enumerate(self.processes()):
+            with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+                times, memory = process.cpu_times(), process.memory_info()
+                cpu_s += times.user + times.system + _children_cpu_s(process)
+                rss_bytes += memory.rss - (getattr(memory, "shared", 0) if index else 0)
+        return TreeUsage(max(0.0, cpu_s), rss_bytes)
+
+    def end(self) -> None:
+        """Kill them all, and adopt no more. The caller has waited for its own children."""
+        _end(self.processes)
+        due_s = time.monotonic() + END_TIMEOUT_S
+        while (zombies := self.processes()) and time.monotonic() < due_s:
+            for process in zombies:
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(process.pid, os.WNOHANG)
+            time.sleep(POLL_S)
+        adopt_orphans(adopt=False)
+
+
+class PsutilTelemetry:
+    """The CPU time and memory of one process. The supervisor adds the rest of its tree."""
+
+    def usage(self, pid: int) -> ProcessUsage:
+        try:
+            process = psutil.Process(pid)
+            times = process.cpu_times()
+            return ProcessUsage(times.user + times.system, process.memory_info().rss)
+        except psutil.NoSuchProcess:
+            return ProcessUsage(0.0, 0)
+
+
+def _end(find: Callable[[], list[psutil.Process]]) -> None:
+    due_s = time.monotonic() + END_TIMEOUT_S
+    while time.monotonic() < due_s:
+        running = [process for process in find() if not _is_zombie(process)]
+        if not running:
+            return
+        for process in running:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(signal.SIGKILL)
+        # Not `wait`: whoever started a process needs its exit code.
+        time.sleep(POLL_S)
+
+
+def _is_zombie(process: psutil.Process) -> bool:
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def _children(pid: int) -> Iterator[int]:
+    with contextlib.suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(OSError):
+                yield from map(int, (task / "children").read_text().split())
+
+
+def _key(process: psutil.Process) -> ProcessKey:
+    return process.pid, process.create_time()
+
+
+def _parent_key(process: psutil.Process) -> ProcessKey | None:
+    parent = process.parent()
+    return _key(parent) if parent else None
+
+
+def _children_cpu_s(process: psutil.Process) -> float:
+    """Return the CPU seconds of children that ended and were waited for, with theirs."""
+    times = process.cpu_times()
+    return float(getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0))
