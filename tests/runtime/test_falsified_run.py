@@ -23,10 +23,10 @@ from shoestring.spending.audit.verify import load_anchors, verify
 
 
 @pytest.fixture
-def store(finished: Finished, tmp_path: Path) -> FolderStore:
+def store(whole_run: Path, tmp_path: Path) -> FolderStore:
     """A copy of the records of a real run."""
     for name in ("ledger", "runs"):
-        shutil.copytree(finished.store / name, tmp_path / "store" / name)
+        shutil.copytree(whole_run / "store" / name, tmp_path / "store" / name)
     return FolderStore(tmp_path / "store")
 
 
@@ -142,7 +142,7 @@ def test_a_run_put_back_to_an_older_state_is_found_only_by_heads_kept_elsewhere(
 ) -> None:
     """The docs name it: also a change of the whole store, or of its end with all that names it."""
     heads = tmp_path / "heads.txt"
-    heads.write_text(finished.again("ledger", "heads").out)
+    heads.write_text(finished.again("ledger", "heads", store=store.root).out)
     assert len(heads.read_text().splitlines()) == 2
     given = ("ledger", "verify", "--store", store.root)
     against = shoestring(*given, "--against", heads)
