@@ -183,12 +183,20 @@ def test_admission_does_not_pay_for_cached_results(finished: Finished, tmp_path:
     smallest_usd = []
     for world in (cold, warm):
         with pytest.raises(BudgetTooSmall) as refused:
-            admit(world, replace(run_request(recipe, budget_usd=MICRO), run_id="small", seed=7))
+            admit(world, replace(run_request(recipe, budget_usd=MICRO), run_id="small", seed=8))
         smallest_usd.append(refused.value.smallest_usd)
     assert smallest_usd[1] < smallest_usd[0]
+    # Another seed is another training.
     decision = read_record(warm.store, "runs/small/decisions/train-1.json", Decision)
     assert "nothing is paid for ingest and preprocess: the results are cached" in decision.question.notes
-    enough = replace(run_request(recipe, budget_usd=smallest_usd[1]), run_id="enough", seed=7)
+    with pytest.raises(BudgetTooSmall) as refused:
+        admit(warm, replace(run_request(recipe, budget_usd=MICRO), run_id="same", seed=7))
+    assert refused.value.smallest_usd < smallest_usd[1]
+    decision = read_record(warm.store, "runs/same/decisions/evaluate-1.json", Decision)
+    assert decision.question.cached_outcome is not None
+    note = "nothing is paid for ingest, preprocess and train: the results are cached"
+    assert note in decision.question.notes
+    enough = replace(run_request(recipe, budget_usd=smallest_usd[1]), run_id="enough", seed=8)
     first, _ = decide_and_reserve(warm, admit(warm, enough), enough, StageInputs())
     assert first.choice is not None and first.choice.cached
     assert [each.reserved_usd == 0 for each in first.plan] == [True, False, False]
