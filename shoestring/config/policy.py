@@ -108,6 +108,12 @@ class Policy(Preferences):
         gt=0,
         description="seconds between two heartbeats of a stage; the store may charge for each",
     )
+    silent_intervals: float = Field(
+        4.0,
+        ge=2,
+        description="heartbeat intervals (at least 10 s) without a heartbeat after which a stage is ended "
+        "from outside",
+    )
     migration: MigrationPolicy = MigrationPolicy()
     start: StartPolicy = StartPolicy()
     floating_markets: tuple[Market, ...] = Field(

@@ -11,7 +11,9 @@ from shoestring.core.pod_ref import PodRef
 from shoestring.core.record import Record, StoredRecord
 from shoestring.core.types import STANDARD_CLASS, Format, Hardware, Market, StageOutcome, StorageClassName
 
-Cause = Literal["", "money", "stop-requested", "code", "memory", "store", "lost", "migrated", "guardrail"]
+Cause = Literal[
+    "", "money", "stop-requested", "code", "memory", "store", "lost", "migrated", "guardrail", "silent"
+]
 """Why an attempt did not finish; empty if it did.
 
 A retry can help with all causes except money, code and guardrail.

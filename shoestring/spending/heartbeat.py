@@ -12,6 +12,18 @@ from shoestring.core.pod_ref import PodRef
 from shoestring.core.receipt import AdaptationChange, PricePoint, ResourceUsage, SpendForecast
 from shoestring.core.record import StoredRecord, validation_message
 
+HIGH_MEMORY_SHARE = 0.9
+"""Above this share of its memory limit a supervisor writes a heartbeat at once: its container may be killed
+before the next one is due.
+"""
+KILLED = "exit code 137"
+"""How the cluster's reason for a pod's end closes if a container was killed (128 + SIGKILL)."""
+OUT_OF_MEMORY = "OOMKilled"
+
+SILENT = "silent"
+"""The state of an attempt that was ended because its supervisor wrote no heartbeats. Who ended it writes this
+heartbeat, whose `at` is the moment of the end.
+"""
 UNSUPERVISED = "unsupervised"
 """The state of a component that does not use Shoestring. The route step before it writes this heartbeat."""
 
@@ -26,7 +38,7 @@ class Heartbeat(StoredRecord):
     attempt: int
     pod: PodRef
     state: str = Field(
-        description="starting, running, stopping, or unsupervised; at the end done, stopped, failed or lost"
+        description="starting, running, stopping, or unsupervised; at the end done, stopped, failed, lost or silent"
     )
     usd_per_hour: Usd = Field(description="the current price")
     prices: tuple[PricePoint, ...] = Field(
@@ -46,6 +58,9 @@ class Heartbeat(StoredRecord):
     changes: tuple[AdaptationChange, ...] = Field((), description="adaptations of the stage so far")
     forecast: SpendForecast | None = None
     quality: dict[str, float] = Field({}, description="metric -> its last value")
+    memory_share: float | None = Field(
+        None, description="highest memory use of the pod's container, as a share of its limit; null: no limit"
+    )
 
 
 def last_heartbeat(store: Store, run_id: str, attempt: object) -> Heartbeat | None:
@@ -60,3 +75,13 @@ def last_heartbeat(store: Store, run_id: str, attempt: object) -> Heartbeat | No
             f"{key} is not a heartbeat ({validation_message(error)}): "
             f"settle {attempt} by hand, or delete the heartbeat to settle at $0"
         ) from error
+
+
+def is_out_of_memory(pod_reason: str, heartbeat: Heartbeat | None) -> bool:
+    """Return whether a pod ended for lack of memory: the cluster says so, or it was killed near its limit.
+
+    A kubelet under load may report only that a container was killed.
+    """
+    share = heartbeat.memory_share if heartbeat else None
+    was_close = share is not None and share >= HIGH_MEMORY_SHARE
+    return pod_reason == OUT_OF_MEMORY or (was_close and pod_reason.endswith(KILLED))

@@ -30,11 +30,10 @@ from shoestring.data.run_records import Run, RunStart, read_record
 from shoestring.pricing.throughput import hardware_of
 from shoestring.routing.decision import Choice, Decision
 from shoestring.routing.policy.policy_trial import trial_fields
-from shoestring.spending.heartbeat import Heartbeat, last_heartbeat
+from shoestring.spending.heartbeat import SILENT, Heartbeat, is_out_of_memory, last_heartbeat
 from shoestring.spending.ledger.ledger import Ledger
 
 # The reason that Kubernetes gives for a container that it killed for exceeding its memory limit.
-OUT_OF_MEMORY = "OOMKilled"
 NO_REASONS: Mapping[str, str] = MappingProxyType({})
 NO_USAGE = ResourceUsage()
 
@@ -156,6 +155,13 @@ def write_lost_receipts(
         world.store.put(receipt_key, record_bytes(lost))
 
 
+def lost_cause(pod_reason: str, heartbeat: Heartbeat) -> Cause:
+    """Return why an attempt ended whose supervisor did not settle it."""
+    if heartbeat.state == SILENT:
+        return "silent"
+    return "memory" if is_out_of_memory(pod_reason, heartbeat) else "lost"
+
+
 def lost_result(
     world: World,
     heartbeat: Heartbeat | None,
@@ -183,7 +189,7 @@ def lost_result(
         decision_key=decision_key,
         pod=heartbeat.pod,
         status="lost",
-        cause="memory" if pod_reason == OUT_OF_MEMORY else "lost",
+        cause=lost_cause(pod_reason, heartbeat),
         reason=reason or "its pod ended without settling" + (f": {pod_reason}" if pod_reason else ""),
         spent_usd=spent_usd,
         fees_usd=usd(heartbeat.fees_usd),

@@ -16,9 +16,9 @@ from shoestring.core.receipt import Receipt
 from shoestring.core.record import record_bytes
 from shoestring.data.run_records import Run, read_record
 from shoestring.routing.decision import Decision
-from shoestring.runtime.records.receipts import OUT_OF_MEMORY, write_lost_receipts
+from shoestring.runtime.records.receipts import write_lost_receipts
 from shoestring.runtime.route_step.external_components import settle_external
-from shoestring.spending.heartbeat import UNSUPERVISED, last_heartbeat
+from shoestring.spending.heartbeat import UNSUPERVISED, is_out_of_memory, last_heartbeat
 from shoestring.spending.ledger.account import AccountState, Reservation
 from shoestring.spending.ledger.ledger import Ledger
 from shoestring.spending.lost_pods import settle_lost_pods
@@ -127,9 +127,11 @@ def retry_context(world: World, receipts: list[Receipt]) -> RetryContext:
 
 def ran_out_of_memory(world: World, receipt: Receipt) -> bool:
     """Return whether an attempt ran out of memory, according to its receipt or the cluster."""
-    return receipt.cause == "memory" or bool(
-        receipt.pod and world.cluster.lifetime(receipt.pod).reason == OUT_OF_MEMORY
-    )
+    if receipt.cause == "memory" or receipt.pod is None:
+        return receipt.cause == "memory"
+    attempt = AttemptId(receipt.run_id, receipt.stage, receipt.attempt)
+    heartbeat = last_heartbeat(world.store, receipt.run_id, attempt)
+    return is_out_of_memory(world.cluster.lifetime(receipt.pod).reason, heartbeat)
 
 
 def pod_memory_gb(world: World, receipt: Receipt) -> float:

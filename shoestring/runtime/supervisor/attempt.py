@@ -73,6 +73,7 @@ class Attempt:
         committed_usd: the part of the cost that a commitment paid for; known at the end.
         overrun_usd: the part of the cost that the account had no money for; known at the end.
         processes: everything that the stage started; None before its child starts.
+        memory_share: the container's highest memory use as a share of its limit; None without a limit.
         oom_kills_before: how many processes the kernel had killed for memory before the child started.
     """
 
@@ -105,6 +106,7 @@ class Attempt:
     gpu_usage: GpuUsage = field(default_factory=GpuUsage)
     processes: ProcessTree | None = None
     oom_kills_before: int = 0
+    memory_share: float | None = None
 
     @property
     def id(self) -> AttemptId:

@@ -10,7 +10,7 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
-from shoestring.backends.memory_limits import oom_kills
+from shoestring.backends.memory_limits import memory_limit, oom_kills
 from shoestring.core.record import record_bytes
 from shoestring.runtime.supervisor.attempt import Attempt
 from shoestring.runtime.supervisor.child import (
@@ -76,6 +76,8 @@ def read_child(attempt: Attempt, pid: int, scratch: Path) -> None:
     attempt.cpu_s = max(attempt.cpu_s, usage.cpu_s)
     attempt.peak_rss_bytes = max(attempt.peak_rss_bytes, usage.rss_bytes)
     attempt.gpu_usage.add_sample(usage)
+    limit = memory_limit()
+    attempt.memory_share = round(limit.share, 4) if limit else None
     path = scratch / PROGRESS_FILE
     if path.exists():
         attempt.progress = StageProgress.model_validate_json(path.read_bytes())

@@ -43,7 +43,7 @@ from shoestring.runtime.supervisor.migration_check import (
     write_last_check,
 )
 from shoestring.runtime.supervisor.spend_limits import LIMITS_FILE, SpendLimits, write_whole
-from shoestring.spending.heartbeat import Heartbeat
+from shoestring.spending.heartbeat import HIGH_MEMORY_SHARE, Heartbeat
 from shoestring.spending.ledger.ledger import Ledger
 
 # How often the child's progress, usage, price and guardrails are checked.
@@ -123,6 +123,7 @@ def make_heartbeat(attempt: Attempt, state: str) -> Heartbeat:
         samples=progress.samples,
         total=progress.total,
         quality=progress.quality,
+        memory_share=attempt.memory_share,
         usage=attempt.usage,
         changes=attempt.changes,
         forecast=progress.forecast,
@@ -158,6 +159,7 @@ def watch_child(
     world, clock = attempt.world, attempt.world.clock
     ledger, launcher_is_gone = Ledger(world.store, clock, str(world.pod)), launcher_check()
     heartbeat_s, checked_s, terminated, ended = float("-inf"), float("-inf"), False, wait_in_thread(child)
+    has_told_memory = False
     # Read the account now, so that later requests need to read only its newest entries.
     io.prepare(partial(ledger.state, attempt.run.start.account))
     while child.poll() is None:
@@ -176,15 +178,19 @@ def watch_child(
             if launcher_is_gone():
                 attempt.stop("the process that launched the run is gone")
             check_child(attempt, child.pid, scratch, monitor)
-        if now_s - heartbeat_s >= world.policy.heartbeat_s:
-            heartbeat_s = now_s
-            heartbeat = record_bytes(
-                make_heartbeat(attempt, "stopping" if attempt.stop_reason else "running")
-            )
-            key = store_layout.heartbeat(attempt.run.run_id, attempt.id)
-            io.write(partial(world.store.put, key, heartbeat))
+        is_high = (attempt.memory_share or 0.0) >= HIGH_MEMORY_SHARE
+        if now_s - heartbeat_s >= world.policy.heartbeat_s or (is_high and not has_told_memory):
+            heartbeat_s, has_told_memory = now_s, is_high
+            send_heartbeat(attempt, io)
         ended.wait(POLL_EVERY_S)
     io.prepare(partial(write_last_check, attempt, monitor))
+
+
+def send_heartbeat(attempt: Attempt, io: BackgroundIO) -> None:
+    """Start to write a heartbeat."""
+    heartbeat = record_bytes(make_heartbeat(attempt, "stopping" if attempt.stop_reason else "running"))
+    key = store_layout.heartbeat(attempt.run.run_id, attempt.id)
+    io.write(partial(attempt.world.store.put, key, heartbeat))
 
 
 def check_child(attempt: Attempt, pid: int, scratch: Path, monitor: MigrationMonitor) -> None:

@@ -152,6 +152,19 @@ def test_a_stage_that_ran_out_of_memory_gets_more(
     )
 
 
+@pytest.mark.parametrize(("share", "grows"), [(0.95, True), (0.5, False), (None, False)])
+def test_a_killed_container_counts_as_out_of_memory_where_it_was_close_to_its_limit(
+    began: StartedAttempt, flights_slice: Path, share: float | None, grows: bool
+) -> None:
+    """A kubelet under load may report no more than the exit code."""
+    began.attempt.memory_share = share
+    kill_pod(began, reason="Error, exit code 137")
+    decision = again(began, flights_slice)
+    lost = read_record(began.world.store, "runs/r/receipts/ingest-1.json", Receipt)
+    assert lost.cause == ("memory" if grows else "lost")
+    assert (decision.choice is not None) and (decision.choice.pool == "cpu-2") == grows
+
+
 def test_more_memory_than_any_pool_has_is_refused_with_both_amounts(
     began: StartedAttempt, flights_slice: Path
 ) -> None:
