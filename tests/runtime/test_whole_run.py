@@ -80,7 +80,9 @@ def test_a_second_run_pays_for_no_stage_and_its_report_is_whole(finished: Finish
     for name in ("curve.json", "evaluation.json", "model/model.json", "model/weights.pt"):
         assert (tmp_path / name).read_bytes() == (finished.out / name).read_bytes(), name
     report = (tmp_path / "report.html").read_text()
-    assert f"Run {finished.ran.json['run_id']} made this evaluation of the same model and data." in report
+    first = finished.ran.json["run_id"]
+    assert f"Run {first} made this evaluation of the same model and data." in report
+    assert f"Run {first} trained this model and paid for it." in report
 
 
 def test_another_seed_trains_again_and_evaluates_with_its_own_baseline(

@@ -29,7 +29,10 @@ def curve_section(story: RunStory) -> Html | None:
         tag("small", "validation uses the averaged weights, on the signal split"),
     )
     legend = tag("p", _swatch("train", "train"), _swatch("validation", "validation"), class_="legend")
-    return text(tag("p", plot.description, class_="prose"), tag("figure", caption, legend, *charts))
+    paid = "" if curve.run_id == story.run_id else f" Run {curve.run_id} trained this model and paid for it."
+    return text(
+        tag("p", f"{plot.description}{paid}", class_="prose"), tag("figure", caption, legend, *charts)
+    )
 
 
 def _swatch(class_: str, name: str) -> Html:
