@@ -58,7 +58,8 @@ def cli_page() -> str:
         MADE,
         "`--json` prints JSON alone on standard output. Exit codes: 0 done, 1 refused or failed for a "
         "stated\n"
-        "reason, 2 bad usage.",
+        "reason, 2 bad usage. Without a command, `--version` prints the version, and `--install-completion`\n"
+        "installs the shell's completion.",
     ]
     groups: dict[str, list[tuple[str, Any]]] = {}
     panels = {name: getattr(each, "rich_help_panel", None) for name, each in tree.commands.items()}

@@ -115,7 +115,8 @@ def print_workflow_end(progress: ArgoProgress, context: str, namespace: str, as_
         ) from None
     selector = f"shoestring.dev/run={summary.run_id}"
     logs = f"kubectl --context {context} --namespace {namespace} logs --selector {selector}"
-    hints = (f"output of its steps: {logs} --container main --tail -1 --prefix",)
+    hint = f"output of its steps: {logs} --container main --tail -1 --prefix"
+    hints = () if summary.status == "refused" else (hint,)
     print_run_end(summary, f"in its store, runs/{summary.run_id}/report.html", hints, as_json)
 
 

@@ -27,7 +27,5 @@ def print_run_end(summary: RunSummary, report: str, hints: tuple[str, ...], as_j
         if summary.quality_warning:
             typer.echo(f"the model is {summary.quality_warning}")
     if summary.status != "done":
-        typer.echo(f"shoestring: {summary.reason}", err=True)
-        if summary.status != "refused":
-            typer.echo("\n".join(hints), err=True)
+        typer.echo("\n".join([f"shoestring: {summary.reason}", *hints]), err=True)
         raise typer.Exit(1)

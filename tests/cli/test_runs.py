@@ -49,7 +49,9 @@ def test_a_refused_run_leaves_no_folder_and_is_listed_and_explained(two: Two) ->
     assert two.refused.code == 1
     assert two.refused.json["status"] == "refused"
     assert not two.folder.parent.exists()
-    explained = two.finished.again("explain", two.refused_id)
+    hint = two.refused.err.splitlines()[-1]
+    assert hint.partition(": shoestring ")[2].startswith(f"explain {two.refused_id} --world ")
+    explained = shoestring(*hint.partition(": shoestring ")[2].split())
     assert explained.code == 0, explained.err
     assert "refused" in explained.out
 

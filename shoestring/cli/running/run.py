@@ -101,14 +101,17 @@ def run(
     if resume and is_done(opened, resume):
         typer.echo(f"{resume} is done: nothing was started, and nothing was spent", err=True)
     else:
-        run_unless_refused(opened, request, options, hints, as_json)
+        why = f"shoestring explain {request.run_id}{given_options(world, store, None)}"
+        run_unless_refused(opened, request, options, why, as_json)
     print_run_end(export(opened.store, request.run_id, folder), str(folder / "report.html"), hints, as_json)
 
 
 def run_unless_refused(
-    world: World, request: RunRequest, options: LaunchOptions, hints: tuple[str, ...], as_json: bool
+    world: World, request: RunRequest, options: LaunchOptions, why: str, as_json: bool
 ) -> None:
     """Drive the run to its end. A refusal by a routing decision ends the command as its summary says.
+
+    `why`: the command that explains the decision.
 
     Raises:
         Refused: there is no decision that explains it.
@@ -120,7 +123,7 @@ def run_unless_refused(
             raise
         summary = summarise_run(read_run_story(world.store, request.run_id))
         if summary.status == "refused":
-            print_run_end(summary, "", hints, as_json)
+            print_run_end(summary, "", (f"every offer, and why it was rejected: {why}",), as_json)
 
 
 def requested_run(
