@@ -38,9 +38,13 @@ class Campaign(Record):
 class Budgets(Record):
     """The caps of `budgets.yaml`. Those of a recipe or the command line apply as well. Null: no cap."""
 
-    month_usd: Usd | None = Field(None, description="cap of all runs of a calendar month (UTC) together")
-    run_usd: Usd | None = Field(None, description="maximum budget of one run")
-    stages: dict[str, Usd] = Field({}, description="maximum spend of one stage of a run, by the stage's name")
+    month_usd: Usd | None = Field(
+        None, ge=0, description="cap of all runs of a calendar month (UTC) together"
+    )
+    run_usd: Usd | None = Field(None, ge=0, description="maximum budget of one run")
+    stages: dict[str, Annotated[Usd, Field(ge=0)]] = Field(
+        {}, description="maximum spend of one stage of a run, by the stage's name"
+    )
     campaigns: dict[CampaignName, Campaign] = Field(
         {}, description="campaigns by name; a recipe or `run --campaign NAME` assigns a run to one"
     )

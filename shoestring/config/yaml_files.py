@@ -4,12 +4,15 @@ their new names.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any, TypeVar
 
 import yaml
 from pydantic import ValidationError
+from yaml.constructor import ConstructorError
 
 from shoestring.core.errors import UsageError
 from shoestring.core.record import SCHEMA_VERSION, Record, other_version, validation_message
@@ -85,18 +88,32 @@ class _ExactLoader(yaml.SafeLoader):
         except InvalidOperation:
             return float(self.construct_yaml_float(node))
 
+    def construct_unique(self, node: yaml.MappingNode) -> Iterator[dict[Any, Any]]:
+        """Make a mapping. Raises ConstructorError: a key is written twice, and YAML would keep the last."""
+        written = [(each.tag, each.value) for each, _ in node.value if isinstance(each, yaml.ScalarNode)]
+        for each, _ in node.value:
+            if isinstance(each, yaml.ScalarNode) and written.count((each.tag, each.value)) > 1:
+                raise ConstructorError(None, None, f"{each.value!r} is written twice", each.start_mark)
+        yield from self.construct_yaml_map(node)
+
 
 _ExactLoader.add_constructor("tag:yaml.org,2002:float", _ExactLoader.construct_exact)
+_ExactLoader.add_constructor("tag:yaml.org,2002:map", _ExactLoader.construct_unique)
+
+MAX_NUMBER = 1e15
+"""The largest number of a file that a person writes, in any unit: sums of a few stay exact in 64 bits."""
 
 
 def read_text(path: Path, missing: str, error_type: type[UsageError]) -> str:
-    """Return the text of a file.
+    """Return the text of a regular file. Reading a device or a pipe could take for ever.
 
     Raises:
         error_type: with the sentence `missing` if there is no such file, otherwise with the reason why the
             file cannot be read.
     """
     try:
+        if not S_ISREG(path.stat().st_mode):
+            raise error_type(f"cannot read {path}: it is not a regular file")
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise error_type(missing) from None
@@ -116,12 +133,29 @@ def parse(
     try:
         # _ExactLoader is a SafeLoader: it makes plain values only.
         content: Any = yaml.load(text, Loader=_ExactLoader)
-        return record_type.model_validate(content)
+        parsed = record_type.model_validate(content)
     except ValidationError as error:
         raise error_type(f"{place}: {_renamed(error) or validation_message(error)}{hint}") from None
     except (yaml.YAMLError, ValueError) as error:
         # A ValueError is a date that does not exist in the calendar.
         raise error_type(f"{place} is not YAML: {' '.join(str(error).split())}") from None
+    if wrong := next(_out_of_range(parsed.model_dump(), ""), ""):
+        raise error_type(f"{place}: {wrong}{hint}")
+    return parsed
+
+
+def _out_of_range(value: object, name: str) -> Iterator[str]:
+    """Yield a sentence for each number that is too large or too small to compute with."""
+    if isinstance(value, dict):
+        for key, each in value.items():
+            yield from _out_of_range(each, f"{name}.{key}" if name else str(key))
+    elif isinstance(value, (list, tuple)):
+        for number, each in enumerate(value):
+            yield from _out_of_range(each, f"{name}.{number}")
+    elif isinstance(value, (int, float)) and abs(value) > MAX_NUMBER:
+        yield f"{name}: {value:g} is more than the largest number, {MAX_NUMBER:g}"
+    elif isinstance(value, float) and 0 < abs(value) < 1 / MAX_NUMBER:
+        yield f"{name}: {value:g} is closer to 0 than the smallest number, {1 / MAX_NUMBER:g}"
 
 
 def _renamed(error: ValidationError) -> str:

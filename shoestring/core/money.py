@@ -11,7 +11,8 @@ from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
 MICRO = Decimal("0.000001")
 # In micro-dollars this amount, and the sum of thousands of such amounts, fits into 64 bits.
-MAX_USD = 1_000_000_000
+MAX_DIGITS = 9
+MAX_USD = 10**MAX_DIGITS
 
 
 def usd(value: object) -> Decimal:
@@ -38,7 +39,8 @@ def usd(value: object) -> Decimal:
         raise ValueError(f"{value!r} is not an amount of dollars: write it like '0.003'") from None
     if not amount.is_finite():
         raise ValueError(f"{value!r} is not an amount of dollars: it must be finite")
-    if abs(amount) >= MAX_USD:
+    # Arithmetic on a number of a million digits overflows, so its digits are counted first.
+    if amount and amount.adjusted() >= MAX_DIGITS:
         raise ValueError(f"{value!r} is more than the ledger's maximum of ${MAX_USD:,}")
     return amount.quantize(MICRO, rounding=ROUND_CEILING)
 

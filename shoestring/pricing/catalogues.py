@@ -94,7 +94,10 @@ class Catalogue:
             return
         table = csv.DictReader(StringIO(self.text.lstrip("\ufeff")), restkey="more", restval="")
         try:
-            read_line = self._table_format(set(table.fieldnames or ()))
+            columns = list(table.fieldnames or ())
+            if doubled := sorted({name for name in columns if columns.count(name) > 1}):
+                raise WorldError(f"{self.file.file} names a column twice: {', '.join(doubled)}; keep one")
+            read_line = self._table_format(set(columns))
             for line in table:
                 for raw in read_line(line):
                     yield table.line_num, raw

@@ -15,13 +15,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
+from functools import cache
 
 from shoestring.config.tariffs import Tariffs
 from shoestring.config.world import CommittedHours, PriceBook
 from shoestring.core.errors import WorldError
 from shoestring.core.record import record_bytes
 from shoestring.core.types import Market, Pool, Quote, RejectedPrice
-from shoestring.pricing.catalogues import Catalogue
+from shoestring.pricing.catalogues import Catalogue, default_catalogue
 from shoestring.pricing.price_list import CatalogueFile, Commitment, PriceList, discounted_price
 from shoestring.pricing.rows import PriceRow, parse_rows
 from shoestring.pricing.validation import MachineSize, regional_outliers, spot_error, validate_rows
@@ -205,14 +206,28 @@ def applies_to(row: PriceRow, pool: Pool) -> bool:
 def _machine_size(row: PriceRow, by_name: Mapping[str, Pool], pools: Sequence[Pool]) -> MachineSize:
     """Return the size of the machine that a row prices.
 
-    For a catalogue's row, the row's own number of cores counts: a pool may be a share of its machine, or
-    declare less than the machine has.
+    For a catalogue's row, the row's own number of cores counts if it is larger: a pool may be a share of its
+    machine, or declare less than the machine has. A list cannot declare less than the pool that it prices.
     """
-    if row.pool:
-        pool = by_name[row.pool]
-        return MachineSize(pool.cores, pool.gpu_count)
-    pool = next(pool for pool in pools if applies_to(row, pool))
-    return MachineSize(row.cores or pool.cores, pool.gpu_count)
+    pool = by_name[row.pool] if row.pool else next(pool for pool in pools if applies_to(row, pool))
+    cores = pool.cores if row.pool else max(row.cores or 0, pool.cores)
+    name = (pool.provider, pool.machine) if row.pool else (row.provider or pool.provider, row.machine)
+    return MachineSize(cores, pool.gpu_count, lowest_known_usd(*name))
+
+
+@cache
+def _known_prices() -> dict[tuple[str, str], Decimal]:
+    """Return the lowest price of each machine in the price list of the package, on any market."""
+    lowest: dict[tuple[str, str], Decimal] = {}
+    for row in default_catalogue().read({})[0]:
+        name = row.provider.lower(), row.machine.lower()
+        lowest[name] = min(row.usd_per_hour, lowest.get(name, row.usd_per_hour))
+    return lowest
+
+
+def lowest_known_usd(provider: str, machine: str) -> Decimal | None:
+    """Return the lowest hourly price of a machine in the list of the package; None: it is not in it."""
+    return _known_prices().get((provider.lower(), machine.lower()))
 
 
 def _select_rows(pool: Pool, rows: Sequence[PriceRow]) -> tuple[list[PriceRow], list[RejectedPrice]]:

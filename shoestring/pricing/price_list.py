@@ -68,6 +68,10 @@ class Discount(Record):
         return matches and self.market in (None, row.market)
 
 
+MAX_HOURS_PER_MONTH = 744_000_000
+"""A million machines in a month of 31 days."""
+
+
 class Commitment(Record):
     """Prepaid machine-hours of each month (UTC), from reservations or savings plans.
 
@@ -85,7 +89,9 @@ class Commitment(Record):
     region: str = ""
     market: Market = Field(Market.ON_DEMAND, description="whose price applies after the hours are used up")
     hours_per_month: float = Field(
-        gt=0, description="of whole machines: two machines reserved all month are 1460"
+        gt=0,
+        le=MAX_HOURS_PER_MONTH,
+        description="of whole machines: two machines reserved all month are 1460",
     )
     from_day: date | None = None
     until_day: date | None = Field(None, description="the last day")

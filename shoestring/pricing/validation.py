@@ -30,6 +30,10 @@ PLACEHOLDERS = frozenset(
 MIN_USD_PER_CORE_HOUR = Decimal("0.0005")
 MIN_USD_PER_GPU_HOUR = Decimal("0.02")
 
+# Spot prices of one machine differ between regions and days by a factor of 5 at most. A price for a minute is
+# a sixtieth.
+MIN_KNOWN_SHARE = 15
+
 # On-demand prices of one machine differ between regions by half at most. Lists that add up the prices of a
 # machine's parts give a GPU machine the price of its cores in regions without its GPUs: GCP's eight A100 cost
 # $6.51 an hour in one region of such a list, and from $29.39 in all others.
@@ -44,10 +48,11 @@ here.
 
 @dataclass(frozen=True, slots=True)
 class MachineSize:
-    """The size of a machine. None where it is unknown."""
+    """The size of a machine, and the lowest hourly price that is known of it. None where it is unknown."""
 
     cores: float | None
     gpus: int | None
+    lowest_usd: Decimal | None = None
 
 
 def validate_rows(
@@ -114,6 +119,11 @@ def _row_error(row: PriceRow, size: MachineSize) -> str:
         return f"${price} an hour is a placeholder, not a price: price lists write it for 'unknown'"
     if error := _gpu_error(row, size):
         return error
+    if size.lowest_usd is not None and price * MIN_KNOWN_SHARE < size.lowest_usd:
+        return (
+            f"${price} an hour is less than 1/{MIN_KNOWN_SHARE} of ${size.lowest_usd}, "
+            "the lowest price known of this machine: it may be a price for a minute or for a core"
+        )
     if size.cores is None:
         return ""
     cores, gpus = Decimal(str(size.cores)), size.gpus or 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import ROUND_CEILING, Decimal
 from typing import NamedTuple
 
-from shoestring.core.money import from_microusd
+from shoestring.core.money import MAX_USD, from_microusd
 from shoestring.routing.candidates import Candidates
 from shoestring.routing.dag import build_dag
 from shoestring.routing.decision import BothLimits
@@ -56,7 +56,10 @@ def _smallest_budget_usd(question: Question, plans: CandidatePlans) -> Decimal |
     """Return the smallest run budget that would be enough for this question; None: no budget is enough."""
     needs_micro, needs_ms = plans.trade_offs()
     in_time = needs_micro[needs_ms <= plans.limits.left_ms]
-    return question.spent_usd + question.held_usd + from_microusd(in_time.min()) if len(in_time) else None
+    if not len(in_time):
+        return None
+    smallest_usd = question.spent_usd + question.held_usd + from_microusd(in_time.min())
+    return smallest_usd if smallest_usd < MAX_USD else None
 
 
 def _smallest_deadline_s(question: Question, candidates: Candidates) -> float | None:

@@ -76,6 +76,8 @@ def test_a_new_package_is_clean_and_is_not_overwritten(tmp_path: Path) -> None:
     assert [
         path for path in written if "__stage__" in path.read_text() or "__package__" in path.read_text()
     ] == []
+    pipelines = [path.read_text() for path in written if path.name == "pipeline.py"]
+    assert [text.count("seed: int = -1,") for text in pipelines] == [1]  # -1: the recipe's own seed
     # The order of imports depends on the name of the package.
     clean(tmp_path, [path for path in written if path.suffix == ".py"], "--ignore=I001")
     before = {path: path.read_bytes() for path in written}

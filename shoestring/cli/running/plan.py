@@ -102,7 +102,8 @@ def _pareto_table(plans: Sequence[OutlinePlan], elastic: str | None) -> TextTabl
     against the row above.
     """
     shown = _spaced_plans(plans)
-    hourly = ["-", *(f"${_usd_per_hour_saved(slower, faster)}" for slower, faster in pairwise(shown))]
+    saved = (f"${_usd_per_hour_saved(slower, faster)}" for slower, faster in pairwise(shown))
+    hourly = ["-", *saved][: len(shown)]
     rows = [
         (
             f"${each.est_usd}",

@@ -14,7 +14,7 @@ from pydantic import AwareDatetime
 from shoestring.config.world import World
 from shoestring.core import store_layout
 from shoestring.core.attempt_id import AttemptId
-from shoestring.core.money import Usd, usd
+from shoestring.core.money import MAX_USD, Usd, usd
 from shoestring.core.pod_ref import PodRef
 from shoestring.core.record import StoredRecord, record_bytes
 from shoestring.core.types import Market
@@ -22,6 +22,8 @@ from shoestring.data.run_records import Run, RunStart, read_record
 from shoestring.spending.meter import cost_usd
 
 OVERHEAD = "overhead"
+# No budget is as large, so a world that would charge more for deciding is refused.
+MOST_USD = Decimal(MAX_USD - 1)
 # A pod that decides, settles, or returns a cached result: measured 0.5-0.8 s, and 1.0-1.6 s on two busy
 # cores, imports included.
 OVERHEAD_POD_S = 3.0
@@ -71,7 +73,7 @@ def overhead_usd(world: World, stages: int) -> Decimal:
     exit step.
     """
     seconds = Decimal(str((2 * stages + 1) * overhead_pod_s(world)))
-    return usd(overhead_usd_per_hour(world) * seconds / 3600)
+    return usd(min(overhead_usd_per_hour(world) * seconds / 3600, MOST_USD))
 
 
 def overhead_s(world: World, stages: int) -> float:
