@@ -45,6 +45,3 @@ MARKUP = re.compile(r"[\\`*\[\]<|~]|\b_|_\b")
 def escape_markdown(text: str) -> str:
     """Return text that Markdown shows as it is, on one line: no HTML, link, image, emphasis or table cell."""
     return MARKUP.sub(r"\\\g<0>", " ".join(text.splitlines()))
-
-
-cell_of = escape_markdown

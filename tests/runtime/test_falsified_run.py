@@ -121,6 +121,12 @@ def test_changed_dollars_of_a_receipt_are_found(store: FolderStore, by_usd: str)
         check(store)
 
 
+def test_an_overrun_that_the_ledger_does_not_hold_is_found(store: FolderStore) -> None:
+    falsify(store, "receipts/train-1.json", lambda it: it.update(overrun_usd="0.000001"))
+    with pytest.raises(LedgerCorrupt, match=r"\$0\.000001 overrun, and the ledger holds"):
+        check(store)
+
+
 @pytest.mark.parametrize(
     "change",
     [

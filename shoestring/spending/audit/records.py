@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import NamedTuple
 
 from shoestring.core import store_layout
 from shoestring.core.errors import DataError, LedgerCorrupt, NotInStore
@@ -20,7 +21,8 @@ from shoestring.spending.ledger.entry import Entry
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """What a receipt says about the ledger: a head of a chain, and what its attempt was settled at.
+    """What a receipt says about the ledger: a head of a chain, what its attempt was settled at, and what it
+    cost beyond that.
 
     `spent_usd` None: only the head is known.
     """
@@ -28,6 +30,7 @@ class Anchor:
     ledger_head: str
     attempt: str = ""
     spent_usd: Decimal | None = None
+    overrun_usd: Decimal = Decimal(0)
 
 
 Anchors = Mapping[str, tuple[Anchor, ...]]
@@ -40,7 +43,7 @@ def read_anchor(key: str, receipt: Receipt) -> Anchor:
     expected = store_layout.receipt(receipt.run_id, attempt)
     if key != expected and (key.startswith(store_layout.RUNS) or not key.endswith(f"/{attempt}.json")):
         raise DataError(f"{key} is the receipt of {attempt} of run {receipt.run_id}: it was moved or changed")
-    return Anchor(receipt.ledger_head, attempt, receipt.spent_usd)
+    return Anchor(receipt.ledger_head, attempt, receipt.spent_usd, receipt.overrun_usd)
 
 
 def reserved_decisions(chains: Iterable[AccountChain]) -> Iterator[tuple[str, str, Entry]]:
@@ -99,28 +102,40 @@ def check_receipts(chains: Mapping[str, AccountChain], anchors: Anchors) -> None
     Raises:
         LedgerCorrupt: names the run, and the amounts.
     """
-    amounts: dict[tuple[str, str], list[int]] = {}
+    amounts: dict[tuple[str, str], list[Settled]] = {}
     for chain in chains.values():
         for name, held in settled_amounts(chain).items():
             amounts.setdefault((run_of_account(chain.account.name), name), []).extend(held)
     for run, found in sorted(anchors.items()):
         for anchor in found:
-            held = amounts.get((run, anchor.attempt), [0])
-            if anchor.spent_usd is not None and microusd(anchor.spent_usd) not in held:
+            held = amounts.get((run, anchor.attempt), [Settled(0, 0)])
+            if anchor.spent_usd is None:
+                continue
+            if Settled(microusd(anchor.spent_usd), microusd(anchor.overrun_usd)) not in held:
                 reason = (
-                    f"the receipt of {anchor.attempt} says that ${anchor.spent_usd} was spent, and the "
-                    f"ledger holds ${from_microusd(held[-1])}: the receipt was changed"
+                    f"the receipt of {anchor.attempt} says that ${anchor.spent_usd} was spent and "
+                    f"${anchor.overrun_usd} overrun, and the ledger holds ${from_microusd(held[-1].amount)} "
+                    f"and ${from_microusd(held[-1].overrun)}: the receipt was changed"
                 )
                 raise LedgerCorrupt(run, 0, reason)
 
 
-def settled_amounts(chain: AccountChain) -> dict[str, list[int]]:
-    """Return the micro-dollars at which each reservation was settled, and after each adjustment of it."""
-    amounts: dict[str, list[int]] = {}
+class Settled(NamedTuple):
+    """What a reservation was settled at, and its overrun, in micro-dollars."""
+
+    amount: int
+    overrun: int
+
+
+def settled_amounts(chain: AccountChain) -> dict[str, list[Settled]]:
+    """Return what each reservation was settled at, and what it was after each adjustment."""
+    amounts: dict[str, list[Settled]] = {}
     for hashed in chain.entries:
         entry = hashed.entry
         if entry.kind == "settle" and entry.child is None:
-            amounts[entry.reservation] = [entry.amount_microusd]
+            amounts[entry.reservation] = [Settled(entry.amount_microusd, 0)]
         elif entry.kind == "adjust":
-            amounts[entry.reservation].append(amounts[entry.reservation][-1] + entry.amount_microusd)
+            before = amounts[entry.reservation][-1]
+            now = Settled(before.amount + entry.amount_microusd, before.overrun + entry.overrun_microusd)
+            amounts[entry.reservation].append(now)
     return amounts
