@@ -76,11 +76,9 @@ def check_prefix(prefix: str) -> str:
 
     Raises StoreError.
     """
-    folders, _, last = prefix.rpartition("/")
-    if folders:
+    folders, slash, last = prefix.rpartition("/")
+    if slash:
         check_key(folders)
-    elif prefix.startswith("/"):
-        check_key(prefix)
     if last not in (".", ".."):
         check_key(last or "all")
     return prefix
