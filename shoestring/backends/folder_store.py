@@ -7,7 +7,8 @@ import errno
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 
 from shoestring.core.errors import NotInStore, StoreError, StoreFull
@@ -98,3 +99,11 @@ class FolderStore:
         # A name that begins with a dot is a temporary file: of a write in progress, or of a process that died
         # while it wrote or probed the volume.
         yield from sorted(key for key in found if key.startswith(prefix) and "/." not in f"/{key}")
+
+    def modified(self, prefix: str) -> Mapping[str, datetime]:
+        found = {}
+        for key in self.list(prefix):
+            # An object that is deleted by hand meanwhile is left out.
+            with contextlib.suppress(FileNotFoundError):
+                found[key] = datetime.fromtimestamp((self.root / key).stat().st_mtime, UTC)
+        return found

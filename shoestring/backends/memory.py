@@ -7,7 +7,8 @@ import tempfile
 import uuid
 import weakref
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from itertools import count, islice, takewhile
 from pathlib import Path, PosixPath
 from threading import Lock
@@ -42,6 +43,7 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self._objects: dict[str, bytes] = {}
+        self._written: dict[str, datetime] = {}
         self._sorted: list[str] = []
         self._unsorted: list[str] = []
         self._fetch_count = count()
@@ -69,7 +71,7 @@ class MemoryStore:
                 self._unsorted.append(key)
             elif if_absent:
                 return False
-            self._objects[key] = content
+            self._objects[key], self._written[key] = content, datetime.now(UTC)
         return True
 
     def list(self, prefix: str) -> Iterator[str]:
@@ -83,3 +85,6 @@ class MemoryStore:
             first = bisect_left(self._sorted, prefix)
             found = list(takewhile(lambda key: key.startswith(prefix), islice(self._sorted, first, None)))
         yield from (key for key in found if "/." not in f"/{key}")
+
+    def modified(self, prefix: str) -> Mapping[str, datetime]:
+        return {key: self._written[key] for key in self.list(prefix)}

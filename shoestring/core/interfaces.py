@@ -1,15 +1,15 @@
-"""The interfaces to the outside: cluster, store, telemetry and clock, and one that only the reaper is given.
+"""The interfaces to the outside: cluster, store, telemetry and clock, and two that only the reaper is given.
 
 Each has at most three methods. A function takes the interface that it needs, not the whole World.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from shoestring.core.pod_ref import ClusterPod, PodRef
 from shoestring.core.types import STANDARD_CLASS, Placement, Pool
@@ -98,6 +98,15 @@ class Store(Protocol):
         ...
 
 
+@runtime_checkable
+class StoreTimes(Protocol):
+    """When the objects of a store were written. Not part of the World: only the reaper has it."""
+
+    def modified(self, prefix: str) -> Mapping[str, datetime]:
+        """Return when each object whose key starts with `prefix` was last written, by the store's clock."""
+        ...
+
+
 class Telemetry(Protocol):
     def usage(self, pid: int) -> ProcessUsage: ...
 
@@ -129,6 +138,10 @@ class StagePod:
     lifetime: PodLifetime
 
 
+EndReason = Literal["TimedOut", "Silent", "OutOfMoney"]
+"""Why the reaper ended a pod; the cluster's reason for the end begins with it."""
+
+
 class PendingPods(Protocol):
     """Stage pods and the right to end them. Not part of the World: only the reaper has it."""
 
@@ -136,6 +149,6 @@ class PendingPods(Protocol):
         """Return all stage pods except those that succeeded."""
         ...
 
-    def end(self, pod: StagePod) -> bool:
+    def end(self, pod: StagePod, reason: EndReason, message: str) -> bool:
         """End a pod. Returns False, and does nothing, if it has changed since it was read."""
         ...

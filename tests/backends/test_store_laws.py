@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 from store_locations import StoreLocation, at_once
 
 from shoestring.core.errors import NotInStore, StoreError
+from shoestring.core.interfaces import StoreTimes
 from shoestring.core.store_layout import is_key
 
 LAWS = examples(20, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -57,6 +60,22 @@ def test_keys_are_listed_in_the_order_of_their_text(location: StoreLocation) -> 
         store.put(key, b"")
     assert list(store.list("a/")) == keys
     assert list(store.list("a/a")) == [key for key in keys if key.startswith("a/a")]
+
+
+def test_the_store_tells_when_objects_were_written(location: StoreLocation) -> None:
+    store = location.open()
+    assert isinstance(store, StoreTimes)
+    store.put("runs/r/one", b"1")
+    # S3 tells whole seconds.
+    time.sleep(1.1)
+    store.put("runs/r/two", b"2")
+    store.put("runs/other", b"3")
+    first = store.modified("runs/r/")
+    assert list(first) == ["runs/r/one", "runs/r/two"] and first["runs/r/one"] < first["runs/r/two"]
+    assert first["runs/r/two"] - first["runs/r/one"] < timedelta(minutes=1)
+    store.put("runs/r/one", b"again")
+    assert store.modified("runs/r/one")["runs/r/one"] >= first["runs/r/two"]
+    assert store.modified("none/") == {}
 
 
 def test_a_missing_object_is_named(location: StoreLocation) -> None:

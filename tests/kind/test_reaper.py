@@ -71,13 +71,13 @@ def test_a_pod_that_no_node_takes_has_the_schedulers_message_and_is_ended_if_unc
     assert (pod.run_id, pod.stage, pod.node) == ("r-1", "train", "")
     assert (pod.ref.namespace, pod.ref.name) == ("default", NAME)
     assert "nodes are available" in pod.reason
-    assert not pending_pods.end(replace(pod, version="1"))
+    assert not pending_pods.end(replace(pod, version="1"), "TimedOut", pod.reason)
     assert [each.version for each in pending_pods.pods()] == [pod.version]
-    assert pending_pods.end(pod)
-    assert not pending_pods.end(pod)
+    assert pending_pods.end(pod, "TimedOut", pod.reason)
+    assert not pending_pods.end(pod, "TimedOut", pod.reason)
     (ended,) = pending_pods.pods()
     assert (ended.pending, ended.lifetime.alive, ended.lifetime.started_at) == (False, False, None)
-    assert ended.lifetime.reason == f"TimedOut: no node took it in time: {pod.reason}"
+    assert ended.lifetime.reason == f"TimedOut: {pod.reason}"
 
 
 def test_a_pod_that_cannot_start_has_its_node_and_its_containers_reason(
@@ -86,7 +86,7 @@ def test_a_pod_that_cannot_start_has_its_node_and_its_containers_reason(
     create_pod(kind, image="registry.example.com/there-is-none:1")
     pod = wait_for_pod(pending_pods, lambda pod: pod.node and pod.reason)
     assert "ErrImageNeverPull" in pod.reason
-    assert pending_pods.end(pod)
+    assert pending_pods.end(pod, "TimedOut", pod.reason)
     # Its node treats it as ended, too, and releases it.
     kind.kubectl("delete", "pod", NAME, "--timeout", "60s", namespace="default")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from runtime_world import INGEST, SetClock, StartedAttempt, on_cluster, run_request, small_world
 
 from shoestring.config.world import PriceBook, World
-from shoestring.core.interfaces import PodLifetime, StagePod
+from shoestring.core.interfaces import EndReason, PodLifetime, StagePod
 from shoestring.core.pod_ref import ClusterPod
 from shoestring.core.types import Pool, Quote
 from shoestring.runtime.admission.stage_request import StageInputs
@@ -31,7 +31,7 @@ class Queue:
     def pods(self) -> tuple[StagePod, ...]:
         return tuple(self.waiting)
 
-    def end(self, pod: StagePod) -> bool:
+    def end(self, pod: StagePod, reason: EndReason, message: str) -> bool:
         if self._taken:
             return False
         self.waiting = [other for other in self.waiting if other.ref != pod.ref]

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, get_args
 
-from shoestring.core.interfaces import PodLifetime
+from shoestring.core.interfaces import EndReason, PodLifetime
 
 FINISHED_PHASES = ("Succeeded", "Failed")
-TIMED_OUT = "TimedOut"
-"""The reason that the reaper writes into the status of a pod that did not start in time."""
-
 DELETION_GRACE = timedelta(seconds=60)
 """Added to a deleted pod's deletionTimestamp, which is the end of its grace period, for clock skew and a slow
 kubelet.
@@ -51,12 +48,12 @@ def _end_times(status: Mapping[str, Any], terminated: list[Any]) -> list[datetim
     """Return the times at which containers ended; without any, those of the last changes of the pod's
     conditions.
 
-    An evicted pod may have no container status, but its conditions changed when it ended. The conditions of a
-    pod that the reaper timed out give no reason for its end.
+    An evicted pod may have no container status, but its conditions changed when it ended. Those of a pod that
+    the reaper ended did not.
     """
     if ends := [state["finishedAt"] for state in terminated if state.get("finishedAt")]:
         return list(map(_parse_time, ends))
-    if status.get("reason") == TIMED_OUT:
+    if status.get("reason") in get_args(EndReason):
         return []
     changes = (each.get("lastTransitionTime") for each in status.get("conditions") or [])
     return [_parse_time(change) for change in changes if change]

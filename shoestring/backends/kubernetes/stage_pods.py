@@ -1,4 +1,4 @@
-"""The pending stage pods of one namespace, and the right to end them, which only the reaper's account has."""
+"""The stage pods of one namespace, and the right to end them, which only the reaper's account has."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from datetime import datetime
 from typing import Any
 
 from shoestring.backends.kubernetes.api import KubeApi, connect
-from shoestring.backends.kubernetes.pod_lifetime import TIMED_OUT, container_statuses, pod_lifetime
+from shoestring.backends.kubernetes.pod_lifetime import container_statuses, pod_lifetime
 from shoestring.backends.local import WallClock
 from shoestring.core.errors import ClusterError
-from shoestring.core.interfaces import Clock, StagePod
+from shoestring.core.interfaces import Clock, EndReason, StagePod
 from shoestring.core.pod_ref import ClusterPod
 from shoestring.routing.placement import KUBEFLOW_RUN_LABEL, RUN_LABEL, STAGE_LABEL, is_stage
 
@@ -39,18 +39,14 @@ class KubePendingPods:
         )
         return stage_pods(found, self._api.server_time or self._clock.now())
 
-    def end(self, pod: StagePod) -> bool:
-        """Set a pending pod to failed; return False if it changed since it was read. Raises ClusterError.
+    def end(self, pod: StagePod, reason: EndReason, message: str) -> bool:
+        """Set a pod to failed; return False if it changed since it was read. Raises ClusterError.
 
-        The scheduler and the node both treat a failed pod as ended. The pod is not deleted: Argo recreates,
-        in the same place, a pod that it only saw as Pending before it disappeared.
+        The scheduler and the node both treat a failed pod as ended; the node kills its containers after the
+        pod's grace period. The pod is not deleted: Argo recreates, in the same place, a pod that it only saw
+        as Pending before it disappeared.
         """
-        where = f"it did not start on {pod.node} in time" if pod.node else "no node took it in time"
-        failed = {
-            "phase": "Failed",
-            "reason": TIMED_OUT,
-            "message": where + (f": {pod.reason}" if pod.reason else ""),
-        }
+        failed = {"phase": "Failed", "reason": reason, "message": message}
         path, permission = f"{self._path}/{pod.ref.name}", f"patch pods/status {self._scope}"
         return self._api.patch_status(path, failed, permission, uid=pod.ref.uid, version=pod.version)
 

@@ -13,9 +13,9 @@ import hashlib
 import html
 import random
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from datetime import timedelta
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import urlsplit
@@ -45,6 +45,8 @@ MAX_OBJECT_BYTES = 5 << 30
 RETRY_STATUSES = {408, 409, 429, 500, 502, 503, 504}
 RETRY_CODES = {"BadDigest", "IncompleteBody", "RequestTimeout"}
 STORAGE_CLASS_HEADER, UNSIGNED = "x-amz-storage-class", "UNSIGNED-PAYLOAD"
+# A server that tells no times: none of its objects is older than another.
+UNKNOWN_TIME = datetime.max.replace(tzinfo=UTC)
 EXPECTED_STATUSES = {"GET": {200, 404}, "HEAD": {200, 404}, "PUT": {200, 412}, "LIST": {200}}
 CREDENTIAL_ERRORS = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken"}
 NO_SPACE_ERRORS = {
@@ -57,13 +59,16 @@ NO_SPACE_ERRORS = {
 
 @dataclass(frozen=True, slots=True)
 class S3Response:
-    """A server's response. `reply_lost`: an earlier try may have succeeded, but its response was lost."""
+    """A server's response. `reply_lost`: an earlier try may have succeeded, but its response was lost.
+
+    `modified` holds, by key, when the listed objects were written.
+    """
 
     status: int
     code: str = ""
     message: str = ""
     reply_lost: bool = False
-    keys: tuple[str, ...] = ()
+    modified: Mapping[str, datetime] = field(default_factory=dict)
 
 
 class S3Client:
@@ -116,8 +121,9 @@ class S3Client:
         """Ask whether an object exists: status 200 or 404."""
         return self._request("HEAD", key, lambda: _parse_response(self._open("HEAD", key, None, {})))
 
-    def keys(self, prefix: str) -> tuple[str, ...]:
-        return self._request("LIST", prefix, lambda: self._list(prefix)).keys
+    def modified(self, prefix: str) -> Mapping[str, datetime]:
+        """Return the keys that start with `prefix`, each with the time of its last write."""
+        return self._request("LIST", prefix, lambda: self._list(prefix)).modified
 
     def _open(
         self, verb: str, key: str, body: bytes | BinaryIO | None, headers: dict[str, str]
@@ -190,7 +196,8 @@ class S3Client:
         root = self.location.root
         try:
             found = self._minio.list_objects(self.location.bucket, root + prefix, recursive=True)
-            return S3Response(200, keys=tuple((item.object_name or "").removeprefix(root) for item in found))
+            written = {(item.object_name or "").removeprefix(root): item.last_modified for item in found}
+            return S3Response(200, modified={key: at or UNKNOWN_TIME for key, at in written.items()})
         except S3Error as error:
             return S3Response(error.response.status, error.code or "", error.message or "")
         except ServerError as error:

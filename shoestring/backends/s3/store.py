@@ -7,9 +7,9 @@ from __future__ import annotations
 import errno
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from pydantic import AwareDatetime, ValidationError
@@ -95,12 +95,17 @@ class S3Store:
             ) from error
 
     def list(self, prefix: str) -> Iterator[str]:
+        yield from self.modified(prefix)
+
+    def modified(self, prefix: str) -> Mapping[str, datetime]:
         check_prefix(prefix)
         # Sorted here: a server that keeps folders lists "a/b" before "a-b". A key that ends in "/" is a
         # folder that a web console made.
-        yield from sorted(
-            key for key in self._client.keys(prefix) if "/." not in f"/{key}" and not key.endswith("/")
-        )
+        return {
+            key: at
+            for key, at in sorted(self._client.modified(prefix).items())
+            if "/." not in f"/{key}" and not key.endswith("/")
+        }
 
 
 def open_s3_store(location: S3Location, scratch: Path, clock: Clock) -> S3Store:

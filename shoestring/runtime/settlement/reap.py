@@ -91,14 +91,14 @@ def end_late_pod(world: World, pending: PendingPods, pod: StagePod) -> list[str]
         message = (
             f"{name} timed out: it waited as {pod.stage} of {run_name}, for which this store has no decision"
         )
-        return [message] if pending.end(pod) else []
+        return [message] if pending.end(pod, "TimedOut", obstacle(pod)) else []
     run, decision = found
     stockout = stockout_of(world, pod, decision)
     key = store_layout.stock_out(stockout.node_pool, stockout.market)
     if not pod.node:
         # Written before the pod ends: an engine routes the stage again within a second or two of its end.
         world.store.put(key, record_bytes(stockout))
-    if not pending.end(pod):
+    if not pending.end(pod, "TimedOut", obstacle(pod)):
         if not pod.node:
             world.store.put(key, record_bytes(stockout.model_copy(update={"until": stockout.at})))
         return []
@@ -106,6 +106,12 @@ def end_late_pod(world: World, pending: PendingPods, pod: StagePod) -> list[str]
     if heartbeat is None or heartbeat.state == UNSUPERVISED:
         settle_silent_pod(world, run, decision, pod, stockout.reason)
     return [f"{name} timed out: {stockout.reason}"]
+
+
+def obstacle(pod: StagePod) -> str:
+    """Return why a pod did not start in time."""
+    where = f"it did not start on {pod.node} in time" if pod.node else "no node took it in time"
+    return where + (f": {pod.reason}" if pod.reason else "")
 
 
 def run_and_decision(world: World, pod: StagePod) -> tuple[Run, Decision] | None:
