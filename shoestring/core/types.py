@@ -286,7 +286,7 @@ class StageOutcome(Record):
     only_its_run: bool = Field(
         False,
         exclude_if=lambda only: not only,
-        description="money, time or a limit of the policy shaped it, so that other runs cannot use it",
+        description="money, time or a guardrail ended or shaped it, so that other runs cannot use it",
     )
     records: dict[str, str] = Field(
         {},

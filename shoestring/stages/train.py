@@ -49,8 +49,8 @@ NEED = Need(
 def settings(recipe: Recipe, seed: int) -> dict[str, JsonValue]:
     """Return the settings that the result depends on.
 
-    No budget, deadline or limit of the policy is one of them: a training that one of them ended or changed is
-    the result of its own run only.
+    No budget, deadline or guardrail is one of them: a training that one of them ended, or whose learning rate
+    it lowered, is the result of its own run only.
     """
     return {"train": recipe.train.model_dump(mode="json"), "seed": seed}
 

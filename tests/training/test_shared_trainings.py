@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from training_bench import TINY, TrainingBench, same_weights
 
 from shoestring.config.adaptation import AdaptationLimits
+from shoestring.core.receipt import AdaptationChange
 from shoestring.spending.meter import Meter
 from shoestring.training.torch_.task import TrainedModel
 from shoestring.training.torch_.training_state import depends_on_limits
@@ -47,7 +49,7 @@ def trained(
 def test_a_training_that_does_not_depend_on_limits_is_the_same_with_more_time(
     budget_s: float, step_s: float, patience: int, length: bool
 ) -> None:
-    limits = AdaptationLimits(length=length)
+    limits = AdaptationLimits(length=length, min_validation_share=1.0, max_batch_factor=1.0)
     found = trained(budget_s, step_s, patience, limits)
     if depends_on_limits(found.state):
         return
@@ -61,6 +63,17 @@ def test_a_training_with_time_enough_does_not_depend_on_limits(patience: int) ->
     found = trained(1000.0, 0.01, patience)
     assert not depends_on_limits(found.state)
     assert ("stopped improving" if patience == 1 else "all 12 epochs") in found.stop_reason
+
+
+def test_a_training_that_saved_time_on_the_way_and_ended_by_itself_does_not_depend_on_limits() -> None:
+    found = trained(1000.0, 0.01, 1)
+    change = AdaptationChange(
+        at=datetime(2026, 1, 1, tzinfo=UTC), samples=1, lever="batch", before="1", after="2", reason=""
+    )
+    found.state.changes.append(change)
+    assert not depends_on_limits(found.state)
+    found.state.changes.append(change.model_copy(update={"lever": "guardrail"}))
+    assert depends_on_limits(found.state)
 
 
 def test_a_training_that_time_ended_depends_on_limits() -> None:

@@ -119,13 +119,14 @@ def from_checkpoint(saved: dict[str, Any], learner: Learner) -> TrainingState:
 
 
 def depends_on_limits(state: TrainingState) -> bool:
-    """Return True unless every budget and deadline from this one up gives the same model: no limit ended the
-    training or changed it on the way.
+    """Return True if more money or time, or no guardrail, would have let the training go on or learn faster.
+
+    Levers that only save time (a larger batch inside its flat range, validation on a share of the rows) do
+    not count: the training ended by itself all the same.
     """
     is_cut_short = state.samples < state.schedule.end_samples
-    # Another planned length shapes the learning rate only close to its end, which the schedule knows.
-    is_changed = any(change.lever != "length" for change in state.changes)
-    return is_cut_short or is_changed or state.is_shaped_by_budget
+    is_guarded = any(change.lever == "guardrail" for change in state.changes)
+    return is_cut_short or is_guarded or state.is_shaped_by_budget
 
 
 def stop_reason(state: TrainingState, settings: TrainSettings) -> str:
