@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
-import random
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -28,6 +27,7 @@ from minio.signer import sign_v4_s3
 from minio.time import to_amz_date, utcnow
 from urllib3.exceptions import HTTPError, NameResolutionError, NewConnectionError, SSLError
 
+from shoestring.backends.s3.backoff import Backoff
 from shoestring.backends.s3.location import Credentials, S3Location
 from shoestring.core.errors import StoreError, StoreFull, UsageError
 from shoestring.core.interfaces import Clock
@@ -35,7 +35,6 @@ from shoestring.core.types import STANDARD_CLASS
 
 # How long requests are retried while the server is down, and while its name does not resolve.
 RETRY_LIMIT_S, NAME_RETRY_LIMIT_S = 120.0, 15.0
-MIN_BACKOFF_S, MAX_BACKOFF_S = 0.05, 5.0
 CONNECT_TIMEOUT_S, READ_TIMEOUT_S = 5.0, 60.0
 SIGNATURE_LIFETIME = timedelta(hours=1)
 CHUNK_BYTES = 1 << 20
@@ -268,27 +267,6 @@ class S3Client:
 
     def _target(self, verb: str, key: str) -> str:
         return f"{verb} {self.location.bucket}/{self.location.root}{key} at {self.location.url}"
-
-
-class Backoff:
-    """Pauses of growing length, up to a limit on the total time since the first pause."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock, self._began_s = clock, 0.0
-        self.tries, self.waited_s = 0, 0.0
-
-    def wait(self, limit_s: float) -> bool:
-        """Sleep; return False at once if the sleep would pass the limit."""
-        now_s = self._clock.monotonic_s()
-        self._began_s = self._began_s if self.tries else now_s
-        self.waited_s = now_s - self._began_s
-        # The jitter keeps pods that lost the server at the same moment from returning at the same moment.
-        pause_s = min(MAX_BACKOFF_S, MIN_BACKOFF_S * 2.0**self.tries) * random.uniform(0.5, 1.0)
-        self.tries += 1
-        if self.waited_s + pause_s > limit_s:
-            return False
-        self._clock.sleep(pause_s)
-        return True
 
 
 def _parse_response(response: urllib3.BaseHTTPResponse) -> S3Response:
