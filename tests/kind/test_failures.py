@@ -222,10 +222,10 @@ def finished_training(store: Store, run_id: str) -> Receipt | None:
 
 
 def test_a_training_that_ran_out_of_memory_gets_more_and_ends(
-    argo: Kind, store: Store, pods: PodHistory, rain: str, tmp_path: Path
+    argo: Kind, store: Store, pods: PodHistory, tmp_path: Path
 ) -> None:
     with understated_memory(argo, compiled(tmp_path), 0.05), little_memory(argo, 0.2):
-        started = StartedRun(argo, rain)
+        started = StartedRun(argo, write_recipe(tmp_path, RAIN))
         wait_for(lambda: finished_training(store, started.run_id), "a training that is done", timeout_s=240.0)
         stop_run(argo, started)
     run_id = started.run_id
