@@ -104,4 +104,5 @@ def retrieval_microusd(storage_class: StorageClass, gb: Floats) -> Ints:
 
 def _up(micro: Floats) -> Ints:
     """Return micro-dollars rounded up, except for the rounding error in the last bits of a product."""
-    return np.minimum(np.ceil(np.round(micro, 4)), MAX_USD * 10**6).astype(np.int64)
+    whole: Ints = np.minimum(np.ceil(np.round(micro, 4)), MAX_USD * 10**6).astype(np.int64)
+    return whole

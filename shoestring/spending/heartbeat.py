@@ -24,6 +24,8 @@ SILENT = "silent"
 """The state of an attempt that was ended because its supervisor wrote no heartbeats. Who ended it writes this
 heartbeat, whose `at` is the moment of the end.
 """
+RUNNING_STATES = ("starting", "running", "stopping")
+MIN_SILENCE_S = 10.0
 UNSUPERVISED = "unsupervised"
 """The state of a component that does not use Shoestring. The route step before it writes this heartbeat."""
 
@@ -38,7 +40,8 @@ class Heartbeat(StoredRecord):
     attempt: int
     pod: PodRef
     state: str = Field(
-        description="starting, running, stopping, or unsupervised; at the end done, stopped, failed, lost or silent"
+        description="starting, running, stopping, or unsupervised; at the end done, stopped, failed, lost or "
+        "silent"
     )
     usd_per_hour: Usd = Field(description="the current price")
     prices: tuple[PricePoint, ...] = Field(
@@ -75,6 +78,13 @@ def last_heartbeat(store: Store, run_id: str, attempt: object) -> Heartbeat | No
             f"{key} is not a heartbeat ({validation_message(error)}): "
             f"settle {attempt} by hand, or delete the heartbeat to settle at $0"
         ) from error
+
+
+def silence_limit_s(interval_s: float, silent_intervals: float) -> float:
+    """Return after how many seconds without a heartbeat a stage is ended from outside. `interval_s`: of its
+    heartbeats.
+    """
+    return max(MIN_SILENCE_S, silent_intervals * interval_s)
 
 
 def is_out_of_memory(pod_reason: str, heartbeat: Heartbeat | None) -> bool:

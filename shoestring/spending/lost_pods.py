@@ -12,9 +12,10 @@ from shoestring.core.interfaces import Cluster, Store
 from shoestring.core.money import from_microusd
 from shoestring.core.pod_ref import PodRef
 from shoestring.core.receipt import PricePoint
-from shoestring.spending.heartbeat import UNSUPERVISED, Heartbeat, last_heartbeat
+from shoestring.spending.heartbeat import SILENT, UNSUPERVISED, Heartbeat, last_heartbeat
 from shoestring.spending.ledger.account import AccountState
 from shoestring.spending.ledger.ledger import Ledger
+from shoestring.spending.ledger.overruns import book_cost
 from shoestring.spending.meter import cost_between_usd
 
 
@@ -35,7 +36,7 @@ def lost_reservations(
 
     - Without a heartbeat nothing ran: $0.
     - A dead pod pays from its start to one interval after its last heartbeat, plus fees, at most the reserved
-      amount.
+      amount. One that was ended because it was silent pays up to its end, whatever was reserved.
     - A pod that is alive settles itself. An unsupervised component is settled at the end of its run.
     """
     found = []
@@ -44,16 +45,19 @@ def lost_reservations(
         if heartbeat is None:
             found.append(Settlement(name, from_microusd(0), "no heartbeat: its pod never started"))
         elif heartbeat.state != UNSUPERVISED and not is_alive(heartbeat.pod):
-            actual_usd = min(_cost_usd(heartbeat), reservation.amount_usd)
-            lived_s = (heartbeat.at - heartbeat.started_at).total_seconds()
-            reason = f"its pod is gone; last heartbeat after {lived_s:.1f} s"
-            found.append(Settlement(name, actual_usd, reason))
+            cost_usd, lived_s = _cost_usd(heartbeat), (heartbeat.at - heartbeat.started_at).total_seconds()
+            actual_usd, reason = min(cost_usd, reservation.amount_usd), "its pod is gone; last heartbeat"
+            if heartbeat.state == SILENT:
+                actual_usd, reason = cost_usd, "it wrote no heartbeats and was ended"
+            found.append(Settlement(name, actual_usd, f"{reason} after {lived_s:.1f} s"))
     return tuple(found)
 
 
 def _cost_usd(heartbeat: Heartbeat) -> Decimal:
     """Return the cost of a pod until one interval after its last heartbeat, fees included."""
-    began, ended = heartbeat.started_at, heartbeat.at + timedelta(seconds=heartbeat.interval_s)
+    # The moment at which a silent pod was ended is known.
+    later_s = 0.0 if heartbeat.state == SILENT else heartbeat.interval_s
+    began, ended = heartbeat.started_at, heartbeat.at + timedelta(seconds=later_s)
     prices = heartbeat.prices or (PricePoint(at=began, usd_per_hour=heartbeat.usd_per_hour),)
     return cost_between_usd(prices, began, ended) + heartbeat.fees_usd
 
@@ -82,12 +86,15 @@ def settle_lost_pods(
     state = state.model_copy(update={"reservations": open_})
     settled = []
     for each in lost_reservations(state, heartbeats, lambda pod: cluster.lifetime(pod).alive):
+        reserved_usd = open_[each.reservation].amount_usd
         try:
-            ledger.settle(account, each.reservation, each.actual_usd, each.reason)
+            ledger.settle(account, each.reservation, min(each.actual_usd, reserved_usd), each.reason)
+            if each.actual_usd > reserved_usd:
+                name = each.reservation
+                book_cost(ledger, account, name, each.actual_usd, each.reason, id=name)
         except LedgerConflict:
             # Its own supervisor, or another reaper, settled it in the meantime.
             continue
-        reserved_usd = open_[each.reservation].amount_usd
         settled.append(
             f"{account}: {each.reservation} settled at ${each.actual_usd} of ${reserved_usd}: {each.reason}"
         )

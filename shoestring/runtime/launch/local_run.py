@@ -25,6 +25,7 @@ from shoestring.runtime.admission.admit import (
     after_waiting,
 )
 from shoestring.runtime.admission.start_gate import start_when_allowed, target_notes
+from shoestring.runtime.launch.watch_stages import watched_stages
 from shoestring.runtime.open_world import STORE_VARIABLE
 from shoestring.runtime.settlement.settle import settle_abandoned, settle_run
 
@@ -161,7 +162,7 @@ def drive_pipeline(world: World, request: RunRequest, options: LaunchOptions) ->
         "seed": request.seed,
     }
     try:
-        with contextlib.suppress(KeyboardInterrupt):
+        with watched_stages(world, request.run_id), contextlib.suppress(KeyboardInterrupt):
             run_locally(arguments, options.folder / "log.txt")
     finally:
         # The exit step does not run after a Ctrl-C, or when the engine fails before it.

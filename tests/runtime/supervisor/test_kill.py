@@ -16,7 +16,7 @@ import yaml
 from commands import Finished, command
 from runtime_world import check_sample_ranges
 
-LONG = {"budget_usd": "0.002", "deadline_s": 120.0, "train": {"max_epochs": 40, "patience": 400}}
+LONG = {"budget_usd": "0.002", "deadline_s": 120.0, "train": {"max_epochs": 100, "patience": 400}}
 
 
 def tree(pid: int) -> Iterator[psutil.Process]:
@@ -113,3 +113,36 @@ def test_ctrl_c_settles_before_it_exits(finished: Finished, tmp_path: Path) -> N
     assert b"--resume" in err
     accounts = finished.again("ledger", "show", "--json", store=store).json
     assert {account["held_usd"] for account in accounts} == {"0.000000"}
+
+
+def is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+@pytest.mark.slow
+def test_a_supervisor_that_is_stopped_is_ended_by_the_launcher_and_its_time_is_charged(
+    finished: Finished, tmp_path: Path
+) -> None:
+    store, out = finished.warm_store(tmp_path / "store"), tmp_path / "out"
+    recipe = finished.recipe.parent / "long-silent.yaml"
+    recipe.write_text(yaml.safe_dump(yaml.safe_load(finished.recipe.read_text()) | LONG))
+    run = launch(finished, store, out, recipe)
+    child = wait_for_checkpoint(run, store)
+    supervisor = child.parent()
+    assert supervisor is not None
+    began_s = supervisor.create_time()
+    supervisor.suspend()
+    assert run.wait(timeout=90) == 1
+    ended_s = time.time()
+    assert not any(map(is_alive, (supervisor, child)))
+    (path,) = store.glob("runs/*/receipts/train-1.json")
+    receipt = json.loads(path.read_text())
+    assert receipt["cause"] == "silent"
+    assert "wrote no heartbeats and was ended" in receipt["reason"]
+    price_usd = Decimal(receipt["prices"][0]["usd_per_hour"])
+    paid_usd = Decimal(receipt["spent_usd"]) + Decimal(receipt["overrun_usd"])
+    paid_s = float(paid_usd * 3600 / price_usd)
+    assert 10.0 < paid_s <= ended_s - began_s + 1.0, "from its start to its end, with the silence"
