@@ -8,7 +8,7 @@ from pathlib import Path
 from shoestring.backends.local import default_world_path, open_local_world
 from shoestring.config.world import World
 from shoestring.core.errors import UsageError
-from shoestring.core.interfaces import PendingPods
+from shoestring.core.interfaces import PendingPods, StoreTimes
 
 STORE_VARIABLE = "SHOESTRING_STORE"
 
@@ -31,8 +31,8 @@ def open_world(world: str, store: Path | None = None) -> World:
     return open_local_world(path, store=store or (Path(named) if named else None))
 
 
-def open_reaper(world: str) -> tuple[World, PendingPods]:
-    """Open a cluster's world, with the right to end its pods.
+def open_reaper(world: str) -> tuple[World, PendingPods, StoreTimes]:
+    """Open a cluster's world, with the right to end its pods, and the times of its store's objects.
 
     Raises:
         WorldError: the world is missing or malformed.
@@ -48,4 +48,6 @@ def open_reaper(world: str) -> tuple[World, PendingPods]:
     from shoestring.backends.kubernetes.cluster import open_cluster_world
     from shoestring.backends.kubernetes.stage_pods import open_pending_pods
 
-    return open_cluster_world(path), open_pending_pods()
+    opened = open_cluster_world(path)
+    assert isinstance(opened.store, StoreTimes)
+    return opened, open_pending_pods(), opened.store

@@ -33,7 +33,8 @@ from shoestring.routing.policy.policy_trial import trial_fields
 from shoestring.spending.heartbeat import SILENT, Heartbeat, is_out_of_memory, last_heartbeat
 from shoestring.spending.ledger.ledger import Ledger
 
-# The reason that Kubernetes gives for a container that it killed for exceeding its memory limit.
+# How the cluster's reason begins if the reaper, or the deadline of the pod, ended a pod for money or silence.
+OUT_OF_MONEY, ENDED_SILENT = ("OutOfMoney", "DeadlineExceeded"), "Silent"
 NO_REASONS: Mapping[str, str] = MappingProxyType({})
 NO_USAGE = ResourceUsage()
 
@@ -157,9 +158,17 @@ def write_lost_receipts(
 
 def lost_cause(pod_reason: str, heartbeat: Heartbeat) -> Cause:
     """Return why an attempt ended whose supervisor did not settle it."""
-    if heartbeat.state == SILENT:
+    if pod_reason.startswith(OUT_OF_MONEY):
+        return "money"
+    if heartbeat.state == SILENT or pod_reason.startswith(ENDED_SILENT):
         return "silent"
     return "memory" if is_out_of_memory(pod_reason, heartbeat) else "lost"
+
+
+def lost_reason(pod_reason: str, heartbeat: Heartbeat) -> str:
+    if heartbeat.state == SILENT:
+        return "it wrote no heartbeats and was ended"
+    return "its pod ended without settling" + (f": {pod_reason}" if pod_reason else "")
 
 
 def lost_result(
@@ -190,7 +199,7 @@ def lost_result(
         pod=heartbeat.pod,
         status="lost",
         cause=lost_cause(pod_reason, heartbeat),
-        reason=reason or "its pod ended without settling" + (f": {pod_reason}" if pod_reason else ""),
+        reason=reason or lost_reason(pod_reason, heartbeat),
         spent_usd=spent_usd,
         fees_usd=usd(heartbeat.fees_usd),
         prices=heartbeat.prices,

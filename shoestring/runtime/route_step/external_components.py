@@ -16,7 +16,7 @@ from shoestring.data.run_records import Run, RunStart, read_record
 from shoestring.routing.decision import Decision
 from shoestring.routing.placement import KUBEFLOW_RUN_LABEL, STAGE_LABEL
 from shoestring.runtime.records.overhead import overhead_times
-from shoestring.runtime.records.receipts import AttemptResult, make_receipt
+from shoestring.runtime.records.receipts import OUT_OF_MONEY, AttemptResult, make_receipt
 from shoestring.spending.heartbeat import UNSUPERVISED, Heartbeat, last_heartbeat
 from shoestring.spending.ledger.account import Reservation
 from shoestring.spending.ledger.ledger import Ledger
@@ -97,7 +97,7 @@ def _settle_one(
         decision_key=decision_key,
         pod=heartbeat.pod,
         status="failed" if failure else "done",
-        cause="code" if failure else "",
+        cause=("money" if failure.startswith(OUT_OF_MONEY) else "code") if failure else "",
         reason=failure or f"{NOT_METERED}: its engine knows how it ended",
         spent_usd=state.settled_usd[name],
         fees_usd=fees_usd,

@@ -16,7 +16,7 @@ from shoestring.core.receipt import Receipt
 from shoestring.core.record import record_bytes
 from shoestring.data.run_records import Run, read_record
 from shoestring.routing.decision import Decision
-from shoestring.runtime.records.receipts import write_lost_receipts
+from shoestring.runtime.records.receipts import OUT_OF_MONEY, write_lost_receipts
 from shoestring.runtime.route_step.external_components import settle_external
 from shoestring.spending.heartbeat import UNSUPERVISED, is_out_of_memory, last_heartbeat
 from shoestring.spending.ledger.account import AccountState, Reservation
@@ -31,6 +31,8 @@ EXIT_WAIT_S = 8.0
 ROUTER_RETRY_S = 60.0
 # Another attempt would end in the same way.
 FINAL_CAUSES = ("money", "code", "guardrail", "")
+# A supervisor that hangs once may not hang again. One that hangs twice would cost the whole budget.
+MAX_SILENT_RETRIES = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,7 @@ def retry_context(world: World, receipts: list[Receipt]) -> RetryContext:
             continue
         out_of_memory = ran_out_of_memory(world, receipt)
         ended = f"attempt {receipt.attempt} {receipt.status}: {receipt.reason}"
-        if receipt is receipts[-1] and receipt.cause in FINAL_CAUSES and not out_of_memory:
+        if receipt is receipts[-1] and not out_of_memory and is_final(world, receipts):
             raise Refused(f"{receipt.stage} is not tried again, since it would end in the same way: {ended}")
         notes.append(ended)
         if out_of_memory:
@@ -123,6 +125,17 @@ def retry_context(world: World, receipts: list[Receipt]) -> RetryContext:
                 f"the next attempt gets at least {min_memory_gb:g} GB"
             )
     return RetryContext(tuple(notes), min_memory_gb)
+
+
+def is_final(world: World, receipts: list[Receipt]) -> bool:
+    """Return whether another attempt would end as the last one did."""
+    last = receipts[-1]
+    if last.cause == "silent":
+        return sum(receipt.cause == "silent" for receipt in receipts) > MAX_SILENT_RETRIES
+    # A supervisor that was told to stop writes that, and not why its pod was ended.
+    was_asked = last.cause == "stop-requested" and last.pod is not None
+    pod_reason = world.cluster.lifetime(last.pod).reason if was_asked and last.pod else ""
+    return last.cause in FINAL_CAUSES or pod_reason.startswith(OUT_OF_MONEY)
 
 
 def ran_out_of_memory(world: World, receipt: Receipt) -> bool:
