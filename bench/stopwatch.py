@@ -17,7 +17,7 @@ import os
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -265,18 +265,15 @@ def main() -> None:
     parser.add_argument("--parallel", type=int, default=3)
     args = parser.parse_args()
     print(describe())
-    jobs: list[Callable[[], Measured]] = []
-    for stage in MISBEHAVIOURS:
-        name = stage.__name__.replace("_", " ")
-        if not args.only or name in args.only:
-            jobs.append(lambda name=name, body=stage.__name__: run_case(name, body, None))  # type: ignore[misc]
-    for price in PRICES:
-        if not args.only or price.name in args.only:
-            jobs.append(lambda price=price: run_case(price.name, obey.__name__, price))  # type: ignore[misc]
+    jobs: list[tuple[str, str, PriceCase | None]] = [
+        (stage.__name__.replace("_", " "), stage.__name__, None) for stage in MISBEHAVIOURS
+    ]
+    jobs += [(price.name, obey.__name__, price) for price in PRICES]
+    jobs = [job for job in jobs if not args.only or job[0] in args.only]
     print(f"{'case':38} {'cap $':>9} {'clock s':>8} {'clock $':>9} {'booked $':>9} {'bound $':>9}")
     found = []
     with ThreadPoolExecutor(args.parallel) as pool:
-        for measured in pool.map(lambda job: job(), jobs):
+        for measured in pool.map(lambda job: run_case(*job), jobs):
             found.append(measured)
             verdict = "" if measured.is_within else "  ABOVE THE CAP"
             print(

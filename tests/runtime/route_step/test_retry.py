@@ -156,7 +156,6 @@ def test_a_stage_that_ran_out_of_memory_gets_more(
 def test_a_killed_container_counts_as_out_of_memory_where_it_was_close_to_its_limit(
     began: StartedAttempt, flights_slice: Path, share: float | None, grows: bool
 ) -> None:
-    """A kubelet under load may report no more than the exit code."""
     began.attempt.memory_share = share
     kill_pod(began, reason="Error, exit code 137")
     decision = again(began, flights_slice)
