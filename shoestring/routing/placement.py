@@ -14,6 +14,8 @@ GPU_RESOURCE = "nvidia.com/gpu"
 # SETTLE for the exit step.
 STAGE_LABEL, RUN_LABEL = "shoestring.dev/stage", "shoestring.dev/run"
 ROUTE, SETTLE = "route-", "settle"
+# Seconds. A supervisor that is told to stop gives its child 5, and then settles; one that hangs is killed.
+POD_GRACE_S = 20
 # Kubeflow sets this label on every pod. It holds the job id, which is the run id on Kubeflow.
 KUBEFLOW_RUN_LABEL = "pipeline/runid"
 
@@ -54,11 +56,11 @@ def driver_outputs(decision: Decision, decision_key: str) -> dict[str, Any]:
     }
 
 
-def argo_patch(decision: Decision) -> str:
+def argo_patch(decision: Decision, deadline_s: int | None = None) -> str:
     """Return the same placement as a JSON patch of the pod's spec, without the fields that it leaves empty.
 
     Argo names the container that does the work `main`. Requests equal limits, so that the pod gets what
-    it pays for.
+    it pays for. Kubernetes ends the pod after `deadline_s`.
 
     Raises:
         ValueError: the decision chose nothing.
@@ -71,6 +73,8 @@ def argo_patch(decision: Decision) -> str:
         "nodeSelector": placement.node_selector,
         "tolerations": as_kubernetes(placement.tolerations),
         "affinity": placement.affinity,
+        "activeDeadlineSeconds": deadline_s,
+        "terminationGracePeriodSeconds": POD_GRACE_S,
         "containers": [
             {
                 "name": "main",

@@ -12,7 +12,11 @@ from shoestring.core.errors import Refused, UsageError
 from shoestring.routing.decision import Decision
 from shoestring.routing.pages.explain import as_text
 from shoestring.routing.placement import argo_patch
-from shoestring.runtime import route as route_stage
+from shoestring.runtime import parse_run_request
+from shoestring.runtime.admission.stage_request import StageInputs
+from shoestring.runtime.open_world import open_world
+from shoestring.runtime.route_step.pod_deadline import pod_deadline_s
+from shoestring.runtime.route_step.route import route as route_stage
 
 
 def route(
@@ -36,13 +40,15 @@ def route(
     """
     out.mkdir(parents=True, exist_ok=True)
     decision_path = out / "decision.json"
-    inputs = (needs, world, run_id, recipe, budget, deadline, seed, upstream, side_input)
+    inputs, paths = StageInputs(upstream, side_input), (str(decision_path), str(out / "page.md"))
     try:
-        values = route_stage(*inputs, str(decision_path), str(out / "page.md"))
+        opened = open_world(world)
+        request = parse_run_request(needs, run_id, recipe, budget, deadline, seed, "")
+        values = route_stage(opened, request, inputs, *paths)
     except (Refused, UsageError):
         (out / "refused").write_text("yes")
         raise
     decision = Decision.model_validate_json(decision_path.read_bytes())
-    (out / "patch").write_text(argo_patch(decision))
+    (out / "patch").write_text(argo_patch(decision, pod_deadline_s(opened, decision)))
     (out / "decision_key").write_text(values["decision_key"])
     typer.echo(as_text(decision))
