@@ -54,7 +54,7 @@ def pools_of(rows: Sequence[PriceRow]) -> tuple[Pool, ...]:
         found.setdefault((row.provider, row.region, row.zone, row.machine), row)
     return tuple(
         Pool(
-            name="/".join(key),
+            name="/".join(part or "any" for part in key),
             cores=int(row.cores or 1),
             memory_gb=row.memory_gb or 1,
             gpu=row.gpu or None,

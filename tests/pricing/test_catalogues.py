@@ -230,7 +230,7 @@ def test_a_gpu_machine_at_the_price_of_its_cores_is_rejected_by_its_other_region
     )
     book = validated_book(listing, pools_of(listing.catalogues[0].read({})[0]), TARIFFS, TODAY)
     assert {quote.pool for quote in book.quotes} == {
-        f"gcp/{region}//a2" for region in prices if region != "odd"
+        f"gcp/{region}/any/a2" for region in prices if region != "odd"
     }
     outlier = "$6.510000 an hour is less than half of the median $31.100000 of its regions"
     assert [each.reason.partition(" as if")[0] for each in book.rejected] == [

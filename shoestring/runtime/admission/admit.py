@@ -46,7 +46,8 @@ from shoestring.spending.ledger.ledger import Ledger
 from shoestring.stages.work import Origin
 
 LAUNCHER_VARIABLE = "SHOESTRING_LAUNCHER"
-# Between admission and the first router: the engine compiles the pipeline and starts. Measured 1-4 s.
+# Between admission and the first router: the engine compiles the pipeline and starts; on a busy laptop it takes
+# up to this long.
 ENGINE_START_S = 5.0
 
 
@@ -263,6 +264,7 @@ def find_or_admit(world: World, request: RunRequest) -> Run:
     admission was complete. A run without a launcher that has ended is started again, since its engine
     retries it.
     """
+    check_run_id(request.run_id)
     if any(world.store.list(store_layout.starts(request.run_id))):
         run, ledger = open_run(world.store, request.run_id), Ledger(world.store, world.clock, str(world.pod))
         states = account_states(ledger, (run.start,))
