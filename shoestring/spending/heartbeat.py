@@ -24,6 +24,8 @@ SILENT = "silent"
 """The state of an attempt that was ended because its supervisor wrote no heartbeats. Who ended it writes this
 heartbeat, whose `at` is the moment of the end.
 """
+BROKE = "out-of-money"
+"""The state of an attempt that the reaper ended because it cost more than its account could pay, likewise."""
 RUNNING_STATES = ("starting", "running", "stopping")
 MIN_SILENCE_S = 10.0
 UNSUPERVISED = "unsupervised"
@@ -40,8 +42,8 @@ class Heartbeat(StoredRecord):
     attempt: int
     pod: PodRef
     state: str = Field(
-        description="starting, running, stopping, or unsupervised; at the end done, stopped, failed, lost or "
-        "silent"
+        description="starting, running, stopping, or unsupervised; at the end done, stopped, failed, lost, "
+        "silent or out-of-money"
     )
     usd_per_hour: Usd = Field(description="the current price")
     prices: tuple[PricePoint, ...] = Field(

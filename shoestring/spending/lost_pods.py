@@ -12,11 +12,17 @@ from shoestring.core.interfaces import Cluster, Store
 from shoestring.core.money import from_microusd
 from shoestring.core.pod_ref import PodRef
 from shoestring.core.receipt import PricePoint
-from shoestring.spending.heartbeat import SILENT, UNSUPERVISED, Heartbeat, last_heartbeat
+from shoestring.spending.heartbeat import BROKE, SILENT, UNSUPERVISED, Heartbeat, last_heartbeat
 from shoestring.spending.ledger.account import AccountState
 from shoestring.spending.ledger.ledger import Ledger
 from shoestring.spending.ledger.overruns import book_cost
 from shoestring.spending.meter import cost_between_usd
+
+ENDED_REASONS = {
+    SILENT: "it wrote no heartbeats and was ended",
+    BROKE: "it cost more than its account could pay and was ended",
+}
+"""By the state in the last heartbeat of an attempt that was ended from outside."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +42,7 @@ def lost_reservations(
 
     - Without a heartbeat nothing ran: $0.
     - A dead pod pays from its start to one interval after its last heartbeat, plus fees, at most the reserved
-      amount. One that was ended because it was silent pays up to its end, whatever was reserved.
+      amount. One that was ended from outside pays up to its end, whatever was reserved.
     - A pod that is alive settles itself. An unsupervised component is settled at the end of its run.
     """
     found = []
@@ -47,16 +53,16 @@ def lost_reservations(
         elif heartbeat.state != UNSUPERVISED and not is_alive(heartbeat.pod):
             cost_usd, lived_s = _cost_usd(heartbeat), (heartbeat.at - heartbeat.started_at).total_seconds()
             actual_usd, reason = min(cost_usd, reservation.amount_usd), "its pod is gone; last heartbeat"
-            if heartbeat.state == SILENT:
-                actual_usd, reason = cost_usd, "it wrote no heartbeats and was ended"
+            if heartbeat.state in ENDED_REASONS:
+                actual_usd, reason = cost_usd, ENDED_REASONS[heartbeat.state]
             found.append(Settlement(name, actual_usd, f"{reason} after {lived_s:.1f} s"))
     return tuple(found)
 
 
 def _cost_usd(heartbeat: Heartbeat) -> Decimal:
     """Return the cost of a pod until one interval after its last heartbeat, fees included."""
-    # The moment at which a silent pod was ended is known.
-    later_s = 0.0 if heartbeat.state == SILENT else heartbeat.interval_s
+    # The moment at which a pod was ended from outside is known.
+    later_s = 0.0 if heartbeat.state in ENDED_REASONS else heartbeat.interval_s
     began, ended = heartbeat.started_at, heartbeat.at + timedelta(seconds=later_s)
     prices = heartbeat.prices or (PricePoint(at=began, usd_per_hour=heartbeat.usd_per_hour),)
     return cost_between_usd(prices, began, ended) + heartbeat.fees_usd

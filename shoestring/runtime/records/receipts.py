@@ -30,7 +30,7 @@ from shoestring.data.run_records import Run, RunStart, read_record
 from shoestring.pricing.throughput import hardware_of
 from shoestring.routing.decision import Choice, Decision
 from shoestring.routing.policy.policy_trial import trial_fields
-from shoestring.spending.heartbeat import SILENT, Heartbeat, is_out_of_memory, last_heartbeat
+from shoestring.spending.heartbeat import BROKE, SILENT, Heartbeat, is_out_of_memory, last_heartbeat
 from shoestring.spending.ledger.ledger import Ledger
 
 # How the cluster's reason begins if the reaper, or the deadline of the pod, ended a pod for money or silence.
@@ -158,7 +158,7 @@ def write_lost_receipts(
 
 def lost_cause(pod_reason: str, heartbeat: Heartbeat) -> Cause:
     """Return why an attempt ended whose supervisor did not settle it."""
-    if pod_reason.startswith(OUT_OF_MONEY):
+    if heartbeat.state == BROKE or pod_reason.startswith(OUT_OF_MONEY):
         return "money"
     if heartbeat.state == SILENT or pod_reason.startswith(ENDED_SILENT):
         return "silent"

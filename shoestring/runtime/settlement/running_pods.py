@@ -19,7 +19,7 @@ from shoestring.core.receipt import PricePoint
 from shoestring.data.run_records import Run, open_run, read_record
 from shoestring.routing.decision import Decision
 from shoestring.runtime.records.run_setup import run_id_of_label
-from shoestring.spending.heartbeat import RUNNING_STATES, SILENT, Heartbeat, last_heartbeat
+from shoestring.spending.heartbeat import BROKE, RUNNING_STATES, SILENT, Heartbeat, last_heartbeat
 from shoestring.spending.ledger.account import AccountState, Reservation
 from shoestring.spending.ledger.ledger import Ledger
 from shoestring.spending.meter import cost_between_usd
@@ -46,7 +46,7 @@ class RunningPod:
     @property
     def is_metered(self) -> bool:
         """Whether a supervisor writes heartbeats for this attempt."""
-        return self.heartbeat is not None and self.heartbeat.state in (*RUNNING_STATES, SILENT)
+        return self.heartbeat is not None and self.heartbeat.state in (*RUNNING_STATES, SILENT, BROKE)
 
     @property
     def cost_usd(self) -> Decimal:
@@ -70,6 +70,23 @@ class RunningPod:
     @property
     def is_out_of_money(self) -> bool:
         return self.most_usd is not None and self.cost_usd > self.most_usd
+
+    def last_heartbeat(self, state: str) -> Heartbeat:
+        """Return the heartbeat that says that the pod ends now; one that wrote none gets its first."""
+        question, began = self.decision.question, self.pod.lifetime.started_at or self.now
+        first = Heartbeat(
+            run_id=self.run.run_id,
+            stage=question.stage,
+            attempt=question.attempt,
+            pod=self.pod.ref,
+            state=state,
+            usd_per_hour=self._decided_usd_per_hour,
+            started_at=began,
+            at=self.now,
+            interval_s=1.0,
+            spent_usd=self.cost_usd,
+        )
+        return (self.heartbeat or first).model_copy(update={"state": state, "at": self.now})
 
     @property
     def _decided_usd_per_hour(self) -> Decimal:

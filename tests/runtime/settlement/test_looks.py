@@ -176,6 +176,7 @@ def test_a_pod_beyond_its_money_is_ended_within_ten_seconds_and_not_retried(
         again(began, flights_slice)
     receipt = read_record(runs.world.store, "runs/r/receipts/ingest-1.json", Receipt)
     assert (receipt.status, receipt.cause) == ("lost", "money")
+    assert most_usd == receipt.spent_usd and receipt.overrun_usd > 0
 
 
 def test_a_silent_attempt_is_retried_once(runs: RunningRuns, flights_slice: Path) -> None:
