@@ -151,8 +151,10 @@ def test_the_reaper_settles_a_run_without_an_exit_step(kind: Kind, tmp_path: Pat
     with open_store(kind, tmp_path) as store:
         month = write_abandoned_run(store, run_id)
         assert run_id in Ledger(store, WallClock()).state(month).reservations
+        template = cron_job["spec"]["jobTemplate"]["spec"]["template"]
+        template["spec"]["containers"][0]["command"] = ["shoestring", "reap"]
         # The cluster's own reaper may be first.
-        kind.pod_output("smoke-reap", cron_job["spec"]["jobTemplate"]["spec"]["template"])
+        kind.pod_output("smoke-reap", template)
         state = Ledger(store, WallClock()).state(run_id)
         assert (state.closed, state.reservations, state.spent_usd) == (True, {}, 0)
         assert run_id not in Ledger(store, WallClock()).state(month).reservations

@@ -33,7 +33,7 @@ terms = st.builds(
 )
 pools = st.builds(
     Pool,
-    name=words,
+    name=st.text("abcdefgh0123456789", min_size=1, max_size=20),
     cores=st.integers(1, 256),
     memory_gb=st.floats(0.3, 4000),
     gpu_count=st.integers(0, 8),

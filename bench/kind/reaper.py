@@ -1,0 +1,94 @@
+"""Claim: a stage whose supervisor is stopped is ended at most 15 s after its silence limit, and costs at most
+that time, and its pod's grace period, more than it reserved.
+
+python bench/kind/reaper.py [--runs 5] [--seed 0]
+
+On the cluster of `make cluster`. Each run is a run of flights with its own seed. The supervisor of its
+training is stopped (SIGSTOP) while the training goes on. 15 s are a look every 5 s, and the time from one job
+of the reaper to the next.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import yaml
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "kind"))
+
+from argo_runs import (
+    StartedRun,
+    lived_s,
+    open_store,
+    read_world_file,
+    stage_pod,
+    stop_run,
+    wait_for,
+)
+from kind_cluster import Kind
+from machine import describe
+from stopped_supervisor import stop_supervisor
+
+from shoestring.config.policy import Policy
+from shoestring.core.interfaces import Store
+from shoestring.core.receipt import Receipt
+from shoestring.data.run_records import read_record
+from shoestring.routing.placement import POD_GRACE_S
+from shoestring.spending.heartbeat import silence_limit_s
+
+MAX_LOOK_S = 15.0
+
+
+def stop_and_measure(kind: Kind, store: Store, seed: int, limit_s: float) -> tuple[str, bool]:
+    """Run flights and stop the supervisor of its training; return a line, and whether all is well."""
+    started = StartedRun(kind, "flights", "--budget", "0.05", "--deadline", "900", "--seed", str(seed))
+    name = stage_pod(kind, started.run_id, "train")["metadata"]["name"]
+    stop_supervisor(kind, name)
+    stopped_s = time.monotonic()
+    wait_for(lambda: kind.get("pod", name)["status"]["phase"] == "Failed" or None, "the end of the pod")
+    ended_s = time.monotonic() - stopped_s
+
+    def find_end() -> float | None:
+        pod = kind.get("pod", name)
+        is_over = all("terminated" in box["state"] for box in pod["status"]["containerStatuses"])
+        return lived_s(pod) if is_over else None
+
+    lived = wait_for(find_end, "the end of the containers")
+    gone_s = time.monotonic() - stopped_s
+    key = f"runs/{started.run_id}/receipts/train-1.json"
+    receipt = wait_for(
+        lambda: read_record(store, key, Receipt) if any(store.list(key)) else None, "the receipt", 180.0
+    )
+    stop_run(kind, started)
+    well = receipt.cause == "silent" and ended_s <= limit_s + MAX_LOOK_S
+    well = well and gone_s <= limit_s + MAX_LOOK_S + POD_GRACE_S + 5
+    return f"{ended_s:7.1f} {gone_s:7.1f} {lived:9.1f}  {receipt.cause:7} {receipt.spent_usd:>9}", well
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    print(describe())
+    kind = Kind("shoestring")
+    policy = Policy.model_validate(yaml.safe_load(read_world_file(kind, "policy")))
+    limit_s = silence_limit_s(policy.heartbeat_s, policy.silent_intervals)
+    print(f"silence limit {limit_s:g} s, claimed end after {limit_s + MAX_LOOK_S:g} s at most")
+    print("ended s  gone s  pod lived s  cause    receipt $")
+    with tempfile.TemporaryDirectory() as scratch, open_store(kind, Path(scratch)) as store:
+        found = []
+        for number in range(options.runs):
+            line, well = stop_and_measure(kind, store, options.seed + number, limit_s)
+            print(line, "" if well else "  <- above the claim", flush=True)
+            found.append(well)
+    raise SystemExit(not all(found))
+
+
+if __name__ == "__main__":
+    main()
