@@ -20,7 +20,7 @@ from shoestring.core.record import Record
 from shoestring.core.types import Market, Pool, Quote, RejectedPrice
 
 REGISTRY = "ghcr.io/shoestring-ml"
-IMAGES = {name: f"{REGISTRY}/shoestring-{name}:0.2.0" for name in ("base", "train", "train-gpu")}
+IMAGES = {name: f"{REGISTRY}/shoestring-{name}:0.3.0" for name in ("base", "train", "train-gpu")}
 """The published images, by the names that a Need uses.
 
 A world may map these names to other images; any other name is a full image name.
