@@ -12,7 +12,7 @@ from decimal import Decimal
 
 from shoestring.config.world import World
 from shoestring.core import store_layout
-from shoestring.core.errors import DataError, UnknownName
+from shoestring.core.errors import DataError, NotInStore, ShoestringError, StoreError, UnknownName
 from shoestring.core.interfaces import StagePod, StoreTimes
 from shoestring.core.pod_ref import LabelledPod
 from shoestring.core.receipt import PricePoint
@@ -118,7 +118,9 @@ class RunningPods:
         for run, own in runs.values():
             try:
                 found += self._read_run(run, own)
-            except (DataError, UnknownName) as error:
+            except ShoestringError as error:
+                if isinstance(error, StoreError) and not isinstance(error, NotInStore):
+                    raise
                 messages.append(f"the running pods of {run.run_id} cannot be judged: {error}")
         return found, messages
 

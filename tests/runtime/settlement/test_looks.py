@@ -214,6 +214,23 @@ def test_a_look_reads_a_few_objects_for_each_run_and_none_of_other_runs(
     assert not [key for key in runs.store.requests if "over-" in key]
 
 
+@pytest.mark.parametrize(
+    "key", ["runs/r/heartbeats/ingest-1.json", "ledger/r/00000001.json", "ledger/r/00000002.json"]
+)
+def test_a_run_whose_records_cannot_be_read_does_not_protect_the_pods_of_others(
+    runs: RunningRuns, flights_slice: Path, key: str
+) -> None:
+    for run_id in ("r", "s", "t", "u"):
+        runs.start(flights_slice, run_id, RICH)
+    runs.run(5)
+    runs.silent = {"r", "s"}
+    runs.world.store.put(key, b"{}")
+    runs.watch = open_watch(runs.world, runs.queue, runs.store)
+    said = runs.run(LIMIT_S + EVERY_S + 1)
+    assert runs.queue.ended == {"s": "Silent"}
+    assert any(each.startswith("the running pods of r cannot be judged: ") for each in said)
+
+
 def test_looks_are_not_stacked_behind_a_slow_one(runs: RunningRuns) -> None:
     clock, at_s = runs.world.clock, list[float]()
     for number in look_numbers(clock, 55, 5):
