@@ -30,7 +30,7 @@ from shoestring.core.interfaces import Clock, PodLifetime
 from shoestring.core.pod_ref import LabelledPod, LocalProcess, PodRef
 from shoestring.core.record import SCHEMA_VERSION, SchemaVersion, digest
 from shoestring.core.types import Placement, Pool, Quote
-from shoestring.pricing.catalogues import open_catalogue
+from shoestring.pricing.catalogues import FileVersions, file_versions, open_catalogue
 from shoestring.pricing.price_book import PriceListing, build_price_book, charged_price, read_listing
 from shoestring.pricing.price_list import PriceList
 
@@ -92,7 +92,8 @@ class FilePrices:
         self._source, self._clock = source, clock or WallClock()
         self.listing = price_listing(world, source)
         self._book = self._build(world, self.listing)
-        self._version, self._newest = file_version(source), self._book
+        self._price_list, self._newest = self.listing.price_list, self._book
+        self._version = self._current_version()
         self._newest_listing: PriceListing | None = self.listing
 
     def _build(self, world: WorldFile, listing: PriceListing) -> PriceBook:
@@ -113,17 +114,22 @@ class FilePrices:
         self._read_again()
         if self._newest_listing is None:
             return None
-        return charged_price(self._newest_listing, pool, quote.market, self._clock.now().date())
+        today = self._clock.now().date()
+        return charged_price(self._newest_listing, pool, quote.market, today, quote.usd_per_hour)
 
     def _read_again(self) -> None:
-        """Read the file if it has changed. `_newest_listing` is None while it cannot be read."""
-        if self._source is None or (version := file_version(self._source)) == self._version:
+        """Read the files if one has changed. `_newest_listing` is None while they cannot be read."""
+        if self._source is None or (version := self._current_version()) == self._version:
             return
         self._version, self._newest_listing = version, None
         with contextlib.suppress(WorldError):
             file = read_world_file(self._source)
+            self._price_list = file
             listing = price_listing(file, self._source)
             self._newest, self._newest_listing = self._build(file, listing), listing
+
+    def _current_version(self) -> FileVersions:
+        return file_versions(self._source, self._price_list) if self._source else ()
 
 
 def price_listing(world: WorldFile, source: Path | None) -> PriceListing:
@@ -132,17 +138,6 @@ def price_listing(world: WorldFile, source: Path | None) -> PriceListing:
     Raises WorldError.
     """
     return read_listing(world, lambda file: open_catalogue(file, source.parent if source else Path()))
-
-
-def file_version(source: Path | None) -> tuple[int, int]:
-    """Return a file's modification time in ns and its size in bytes, which change with its content; zeros if
-    it is missing.
-    """
-    try:
-        found = source.stat() if source else None
-    except OSError:
-        found = None
-    return (found.st_mtime_ns, found.st_size) if found else (0, 0)
 
 
 def find_price(quotes: Sequence[Quote], quote: Quote) -> Decimal | None:

@@ -24,11 +24,13 @@ from shoestring.config.yaml_files import parse, read_text
 from shoestring.core.errors import WorldError
 from shoestring.core.record import SCHEMA_VERSION, Record, SchemaVersion
 from shoestring.core.types import Market, RejectedPrice
-from shoestring.pricing.price_list import DEFAULT_CATALOGUE, CatalogueFile
+from shoestring.pricing.price_list import DEFAULT_CATALOGUE, CatalogueFile, PriceList
 from shoestring.pricing.rows import ExchangeRate, PriceRow, RowError, parse_row
 
 RawRow = Mapping[str, Any]
 RawRows = Iterator[dict[str, Any]]
+FileVersions = tuple[tuple[int, int], ...]
+"""Modification time in ns and size in bytes of each file."""
 
 # The columns that a table must have to be of a format.
 SKYPILOT_COLUMNS = {"InstanceType", "Price", "Region"}
@@ -178,3 +180,20 @@ def open_catalogue(file: CatalogueFile, folder: Path) -> Catalogue:
         f"or write `{DEFAULT_CATALOGUE}` for the list of the package"
     )
     return Catalogue(file, read_text(path, missing, WorldError))
+
+
+def file_versions(source: Path, price_list: PriceList) -> FileVersions:
+    """Return the versions of a file and of the price lists that it names relative to its folder."""
+    named = (source.parent / each.file for each in price_list.catalogues if each.file != DEFAULT_CATALOGUE)
+    return tuple(map(_file_version, (source, *named)))
+
+
+def _file_version(file: Path) -> tuple[int, int]:
+    """Return a file's modification time in ns and its size in bytes, which change with its content; zeros if
+    it is missing.
+    """
+    try:
+        found = file.stat()
+    except OSError:
+        return 0, 0
+    return found.st_mtime_ns, found.st_size

@@ -25,7 +25,13 @@ from shoestring.core.types import Market, Pool, Quote, RejectedPrice
 from shoestring.pricing.catalogues import Catalogue, default_catalogue
 from shoestring.pricing.price_list import CatalogueFile, Commitment, PriceList, discounted_price
 from shoestring.pricing.rows import PriceRow, parse_rows
-from shoestring.pricing.validation import MachineSize, regional_outliers, spot_error, validate_rows
+from shoestring.pricing.validation import (
+    MachineSize,
+    date_error,
+    regional_outliers,
+    spot_error,
+    validate_rows,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,27 +151,35 @@ def current_price(listing: PriceListing, pool: Pool, market: Market, today: date
 
     The size of the pool's machine may be unknown, so only prices that no machine can have are rejected.
     """
-    return _current_price(listing, pool, market, today, compares_spot=True)
-
-
-def charged_price(listing: PriceListing, pool: Pool, market: Market, today: date) -> Decimal | None:
-    """Return the price of a pool after discounts that a running attempt pays, or None if none can be read.
-
-    A spot price at or above on-demand is no reason to place a stage there, but it is paid.
-    """
-    return _current_price(listing, pool, market, today, compares_spot=False)
-
-
-def _current_price(
-    listing: PriceListing, pool: Pool, market: Market, today: date, *, compares_spot: bool
-) -> Decimal | None:
-    found, _ = _rows_for_pools(listing, [pool])
-    if not compares_spot:
-        found = [row for row in found if row.market is market]
-    max_days = listing.price_list.max_days
-    accepted, _ = validate_rows(found, lambda row: MachineSize(None, None), max_days, today)
+    accepted = _accepted(listing, _rows_for_pools(listing, [pool])[0], today)
     row = next((row for row in _select_rows(pool, accepted)[0] if row.market is market), None)
     return discounted_price(row, pool.name, listing.price_list.discounts) if row else None
+
+
+def charged_price(
+    listing: PriceListing, pool: Pool, market: Market, today: date, min_usd: Decimal
+) -> Decimal | None:
+    """Return the price of a pool after discounts that a running attempt pays, or None if none can be read.
+
+    A spot price at or above on-demand is no reason to place a stage there, but it is paid. A row that takes
+    the place of a rejected one counts only from `min_usd` an hour on: it may be of another place or time.
+    """
+    found = [row for row in _rows_for_pools(listing, [pool])[0] if row.market is market]
+    accepted, max_days = _accepted(listing, found, today), listing.price_list.max_days
+    row = _most_specific(pool, accepted)
+    if row is None:
+        return None
+    level = _specificity(pool, row), row.as_of
+    rejected = [
+        each for each in found if each not in accepted and not date_error(each, max_days(each), today)
+    ]
+    replaces = any((_specificity(pool, each), each.as_of) >= level for each in rejected)
+    price = discounted_price(row, pool.name, listing.price_list.discounts)
+    return None if replaces and price < min_usd else price
+
+
+def _accepted(listing: PriceListing, rows: Sequence[PriceRow], today: date) -> list[PriceRow]:
+    return validate_rows(rows, lambda row: MachineSize(None, None), listing.price_list.max_days, today)[0]
 
 
 def _rows_for_pools(

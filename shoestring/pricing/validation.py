@@ -66,7 +66,7 @@ def validate_rows(
 
     `size_of` returns the size of a row's machine, and `max_days` how many days old the row may be.
     """
-    reasons = [_row_error(row, size_of(row)) or _date_error(row, max_days(row), today) for row in rows]
+    reasons = [_row_error(row, size_of(row)) or date_error(row, max_days(row), today) for row in rows]
     _reject_duplicates(rows, reasons, spot=False)
     _reject_spot_above_on_demand(rows, reasons)
     _reject_duplicates(rows, reasons, spot=True)
@@ -151,7 +151,8 @@ def _gpu_error(row: PriceRow, size: MachineSize) -> str:
     return ""
 
 
-def _date_error(row: PriceRow, max_days: int | None, today: date) -> str:
+def date_error(row: PriceRow, max_days: int | None, today: date) -> str:
+    """Return why a row of this date is not used; empty: it is."""
     if row.as_of > today + MAX_AHEAD:
         return f"it is dated {row.as_of}, and today is {today}"
     days = (today - row.as_of).days

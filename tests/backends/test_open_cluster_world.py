@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from datetime import date
 from decimal import Decimal
 from pathlib import Path
 
@@ -15,8 +16,9 @@ from world_folder import write
 
 from shoestring.config.world import IMAGES, World
 from shoestring.core.interfaces import PodLifetime
+from shoestring.core.money import usd
 from shoestring.core.pod_ref import ClusterPod, PodRef
-from shoestring.core.types import Placement
+from shoestring.core.types import Market, Placement, Pool, Quote
 from shoestring.runtime.open_world import open_world
 
 
@@ -128,3 +130,22 @@ def run_python(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", code], env=variables, capture_output=True, text=True, timeout=60
     )
+
+
+DAY = date(2026, 7, 30)
+SPOT_ROW = "{pool: cpu-spot, market: spot, usd_per_hour: %s, as_of: 2026-07-30, source: list}"
+
+
+def test_a_running_pod_survives_a_price_list_that_cannot_be_read(world: World, folder: Path) -> None:
+    pool = Pool(name="cpu-spot", cores=4, memory_gb=16)
+    quote = Quote(
+        pool="cpu-spot", market=Market.SPOT, usd_per_hour=usd("0.04"), as_of=date(2026, 7, 30), source="l"
+    )
+    lists = folder / "prices" / "list.csv"
+    lists.write_text("machine,market\n")
+    write(folder, prices=f"catalogues: [list.csv]\nprices: [{SPOT_ROW % '0.05'}]\n")
+    assert world.prices.charged_usd_per_hour(quote, pool) == Decimal("0.05")
+    lists.write_text("machine,machine\n")
+    assert world.prices.charged_usd_per_hour(quote, pool) is None
+    lists.write_text("machine,market\n\n")
+    assert world.prices.charged_usd_per_hour(quote, pool) == Decimal("0.05")

@@ -9,7 +9,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
@@ -31,12 +31,7 @@ from shoestring.backends.kubernetes.world_files import (
     read_prices,
     read_world,
 )
-from shoestring.backends.local import (
-    WallClock,
-    file_version,
-    this_process,
-    thread_variables,
-)
+from shoestring.backends.local import WallClock, this_process, thread_variables
 from shoestring.backends.nvml import NvmlTelemetry
 from shoestring.backends.processes import PsutilTelemetry
 from shoestring.backends.s3.store import open_s3_store
@@ -45,8 +40,9 @@ from shoestring.core.errors import ClusterError, NotAllowed, WorldError
 from shoestring.core.interfaces import Clock, PodLifetime
 from shoestring.core.money import usd
 from shoestring.core.pod_ref import ClusterPod, LabelledPod, PodRef
-from shoestring.core.types import Market, Placement, Pool, Quote
-from shoestring.pricing.price_book import PriceListing, charged_price, current_price
+from shoestring.core.types import Placement, Pool, Quote
+from shoestring.pricing.catalogues import file_versions
+from shoestring.pricing.price_book import charged_price, current_price
 
 SNAPSHOT_TTL_S = 10.0
 """A decision asks for the pools several times, and is given the same snapshot for this long."""
@@ -166,7 +162,8 @@ class NodePrices:
     def __init__(self, files: ClusterFiles, source: Path, cluster: KubeCluster, clock: Clock) -> None:
         """`source` is the file of prices, which is read again while a pod runs."""
         self._files, self._source, self._cluster, self._clock = files, source, cluster, clock
-        self._version, self._newest, self._is_readable = file_version(source), files.listing, True
+        self._newest, self._is_readable = files.listing, True
+        self._version = file_versions(source, files.listing.price_list)
 
     def book(self) -> PriceBook:
         return price_shares(
@@ -179,30 +176,34 @@ class NodePrices:
         The price of the share itself is not known: a stage's pod may not be allowed to read nodes.
         """
         self._read_again()
-        return self._scaled_price(self._newest, quote, pool, current_price)
+        node, today = self._node(pool), self._clock.now().date()
+        before = current_price(self._files.listing, node, quote.market, today)
+        return scaled_price(quote, before, current_price(self._newest, node, quote.market, today))
 
     def charged_usd_per_hour(self, quote: Quote, pool: Pool) -> Decimal | None:
         self._read_again()
-        return self._scaled_price(self._newest, quote, pool, charged_price) if self._is_readable else None
+        if not self._is_readable:
+            return None
+        node, today = self._node(pool), self._clock.now().date()
+        before = charged_price(self._files.listing, node, quote.market, today, Decimal(0))
+        now = charged_price(self._newest, node, quote.market, today, before or Decimal(0))
+        return scaled_price(quote, before, now)
 
     def _read_again(self) -> None:
-        if (version := file_version(self._source)) != self._version:
+        if (version := file_versions(self._source, self._newest.price_list)) != self._version:
             self._version, self._is_readable = version, False
             with suppress(WorldError):
                 self._newest, self._is_readable = read_prices(self._source), True
 
-    def _scaled_price(
-        self,
-        newest: PriceListing,
-        quote: Quote,
-        pool: Pool,
-        find_price: Callable[[PriceListing, Pool, Market, date], Decimal | None],
-    ) -> Decimal | None:
-        node, today = pool.model_copy(update={"name": pool.node_pool or pool.name}), self._clock.now().date()
-        before, now = (
-            find_price(listing, node, quote.market, today) for listing in (self._files.listing, newest)
-        )
-        return None if not before or not now else usd(quote.usd_per_hour * now / before)
+    @staticmethod
+    def _node(pool: Pool) -> Pool:
+        """Return the pool of the whole nodes that a pool is a share of."""
+        return pool.model_copy(update={"name": pool.node_pool or pool.name})
+
+
+def scaled_price(quote: Quote, before: Decimal | None, now: Decimal | None) -> Decimal | None:
+    """Return the price of a share, by the prices of its whole node; None where one is not known."""
+    return usd(quote.usd_per_hour * now / before) if before and now else None
 
 
 @contextmanager

@@ -211,7 +211,7 @@ def read_prices(path: Path) -> PriceListing:
     Raises WorldError.
     """
     file = _parse_prices(read_text(path, f"there is no {path}", WorldError), str(path))
-    return read_listing(file, lambda catalogue: open_catalogue(catalogue, path.parent))
+    return read_listing(file, lambda catalogue: open_catalogue(catalogue, path.parent).validated())
 
 
 def _parse_prices(text: str, place: str) -> PricesFile:

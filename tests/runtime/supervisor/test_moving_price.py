@@ -25,7 +25,7 @@ DOUBLED = f"{BOTH_ROWS % '0.04'}, {ROW % ('spot', '0.05')}"
 
 
 def write_rows(path: Path, rows: str) -> Path:
-    pool = "{name: cpu-1, cores: 1, memory_gb: 2, markets: {on-demand: {}, spot: {}}}"
+    pool = "{name: cpu-1, cores: 1, memory_gb: 2, machine: m1, markets: {on-demand: {}, spot: {}}}"
     path.write_text(
         f"name: one\nstore: {path.parent / 'store'}\npools: [{pool}]\nprices: [{rows}]\n{TARIFFS}"
     )
@@ -139,3 +139,58 @@ def test_what_a_price_jump_costs_beyond_the_cap_is_booked_up_to_it_and_recorded(
     settle_start(began.world, began.run, began.run.start)
     month = began.ledger.state(f"{began.world.clock.now():%Y-%m}")
     assert month.spent_usd == began.run.start.budget_usd, "nothing is handed back"
+
+
+LIST = "machine,region,market,usd_per_hour,as_of,source\nm1,eu,on-demand,0.10,2026-11-01,a test\n"
+
+
+@pytest.fixture
+def listed(flights_slice: Path, tmp_path: Path) -> tuple[StartedAttempt, Path]:
+    """An attempt on spot at $0.04, priced by a list beside the world file."""
+    prices = tmp_path / "prices.csv"
+    prices.write_text(f"{LIST}m1,eu,spot,0.04,2026-11-01,a test\n")
+    pool = (
+        "{name: cpu-1, cores: 1, memory_gb: 2, machine: m1, region: eu, markets: {on-demand: {}, spot: {}}}"
+    )
+    file = tmp_path / "world.yaml"
+    file.write_text(
+        f"name: one\nstore: {tmp_path / 'store'}\npools: [{pool}]\ncatalogues: [prices.csv]\n{TARIFFS}"
+    )
+    began = begin(small_world(file, tmp_path, SetClock()), run_request(flights_slice, needs=INGEST))
+    assert began.attempt.choice.market is Market.SPOT
+    return began, prices
+
+
+def test_a_price_that_moves_in_a_list_beside_the_world_file_is_paid(
+    listed: tuple[StartedAttempt, Path],
+) -> None:
+    began, prices = listed
+    prices.write_text(f"{LIST}m1,eu,spot,0.090,2026-11-01,a test\n")
+    began.attempt.update_price()
+    assert began.attempt.usd_per_hour == Decimal("0.09")
+
+
+@pytest.mark.parametrize("text", ["", "machine,machine,market\n", LIST])
+def test_a_list_without_the_price_is_charged_at_on_demand(
+    listed: tuple[StartedAttempt, Path], text: str
+) -> None:
+    began, prices = listed
+    prices.write_text(text)
+    began.world.clock.sleep(6)
+    began.attempt.update_price()
+    assert began.attempt.usd_per_hour == Decimal("0.10")
+    prices.write_text(f"{LIST}m1,eu,spot,0.050,2026-11-01,a test\n")
+    began.attempt.update_price()
+    assert began.attempt.usd_per_hour == Decimal("0.05")
+
+
+def test_a_row_that_cannot_be_read_is_not_replaced_by_a_cheaper_one(
+    both: tuple[StartedAttempt, Path],
+) -> None:
+    began, file = both
+    # A row for the machine applies where the pool has no row of its own.
+    cheaper = ", {machine: m1, market: spot, usd_per_hour: '0.01', as_of: 2026-11-01, source: a test}"
+    for own in (DOUBLED, BOTH_ROWS % "0"):
+        write_rows(file, own + cheaper)
+        began.attempt.update_price()
+        assert began.attempt.unpriced
