@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,6 +64,7 @@ def descendants(pid: int) -> list[psutil.Process]:
 
 def end_descendants() -> None:
     """Kill all descendants of this process."""
+    _end_children(set())
     _end(lambda: descendants(os.getpid()))
 
 
@@ -107,12 +108,14 @@ class ProcessTree:
 
     def end(self) -> None:
         """Kill them all, and adopt no more. The caller has waited for its own children."""
-        _end(self.processes)
-        due_s = time.monotonic() + END_TIMEOUT_S
-        while (zombies := self.processes()) and time.monotonic() < due_s:
-            for process in zombies:
-                with contextlib.suppress(ChildProcessError):
-                    os.waitpid(process.pid, os.WNOHANG)
+        others, due_s = {pid for pid, _ in self._others}, time.monotonic() + END_TIMEOUT_S
+        while time.monotonic() < due_s:
+            _end_children(others)
+            if not (running := self.processes()):
+                break
+            _kill(running)
+            for process in running:
+                _reap(process.pid)
             time.sleep(POLL_S)
         adopt_orphans(adopt=False)
 
@@ -135,11 +138,35 @@ def _end(find: Callable[[], list[psutil.Process]]) -> None:
         running = [process for process in find() if not _is_zombie(process)]
         if not running:
             return
-        for process in running:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.send_signal(signal.SIGKILL)
+        _kill(running)
         # Not `wait`: whoever started a process needs its exit code.
         time.sleep(POLL_S)
+
+
+def _end_children(others: Collection[int]) -> None:
+    """Kill and reap the children of this process, without `others`, until none is left. Linux only.
+
+    A process that lives only to start the next one has ended before its age is read. So only ids are used
+    here: none is given to another process before its parent, this process, has waited for it.
+    """
+    due_s = time.monotonic() + END_TIMEOUT_S
+    while (found := set(_children(os.getpid())).difference(others)) and time.monotonic() < due_s:
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        for pid in found:
+            _reap(pid)
+
+
+def _reap(pid: int) -> None:
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
+
+
+def _kill(processes: Iterable[psutil.Process]) -> None:
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            process.send_signal(signal.SIGKILL)
 
 
 def _is_zombie(process: psutil.Process) -> bool:

@@ -130,6 +130,36 @@ def test_a_tree_is_ended_also_where_its_root_is_stopped() -> None:
     assert not is_running(leaf)
 
 
+CHAIN = """
+import os, sys, time
+from pathlib import Path
+from shoestring.backends.processes import ProcessTree
+tree = ProcessTree()
+if not (child := os.fork()):
+    end_s = time.monotonic() + 30
+    while time.monotonic() < end_s:
+        if os.fork():
+            os._exit(0)
+        os.setsid()
+        Path(sys.argv[1]).write_text(str(time.monotonic()))
+    os._exit(0)
+os.waitpid(child, 0)
+time.sleep(0.5)
+tree.end()
+print(time.monotonic())
+"""
+
+
+@on_linux
+def test_processes_that_live_only_to_start_the_next_one_are_ended(tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
+    ended = subprocess.run(
+        [sys.executable, "-c", CHAIN, str(seen)], capture_output=True, text=True, check=True, timeout=60
+    )
+    time.sleep(0.5)
+    assert float(seen.read_text() or 0) <= float(ended.stdout)
+
+
 def test_other_processes_of_this_one_are_left_alone() -> None:
     other = subprocess.Popen(["sleep", "300"])
     tree = ProcessTree()
