@@ -210,7 +210,7 @@ def test_a_look_reads_a_few_objects_for_each_run_and_none_of_other_runs(
     runs.store.requests.clear()
     runs.watch.look()
     # The probe and its time; for each run its account, the times of its heartbeats, and one heartbeat.
-    assert runs.store.requests.total() <= 2 + 3 * 4, runs.store.requests
+    assert runs.store.requests.total() == 2 + 3 * 3, runs.store.requests
     assert not [key for key in runs.store.requests if "over-" in key]
 
 
