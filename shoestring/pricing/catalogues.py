@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
 from io import StringIO
 from pathlib import Path
@@ -29,6 +29,7 @@ from shoestring.pricing.rows import ExchangeRate, PriceRow, RowError, parse_row
 
 RawRow = Mapping[str, Any]
 RawRows = Iterator[dict[str, Any]]
+CatalogueRows = tuple[list[PriceRow], list[RejectedPrice]]
 FileVersions = tuple[tuple[int, int], ...]
 """Modification time in ns and size in bytes of each file."""
 
@@ -51,10 +52,11 @@ class Catalogue:
 
     file: CatalogueFile
     text: str
+    _rows_of: dict[frozenset[str], CatalogueRows] = field(default_factory=dict, compare=False, repr=False)
 
     def read(
         self, rates: Mapping[str, ExchangeRate], is_wanted: Callable[[str], bool] | None = None
-    ) -> tuple[list[PriceRow], list[RejectedPrice]]:
+    ) -> CatalogueRows:
         """Return the rows of the list, and those that cannot be read.
 
         `is_wanted` takes a machine's name and returns whether its rows are read. None reads all rows.
@@ -74,6 +76,14 @@ class Catalogue:
                 row = f"{self.file.file}, row {number}: {name or 'empty'}"
                 rejected.append(RejectedPrice(row=row, reason=str(error)))
         return rows, rejected
+
+    def rows_of(self, machines: frozenset[str], rates: Mapping[str, ExchangeRate]) -> CatalogueRows:
+        """Return the rows of machines, whose names are in lower case. The list is read once for them, since a
+        running stage asks every second: all calls give the same `rates`. Raises WorldError.
+        """
+        if machines not in self._rows_of:
+            self._rows_of[machines] = self.read(rates, lambda machine: machine.lower() in machines)
+        return self._rows_of[machines]
 
     def validated(self) -> Catalogue:
         """Return the catalogue itself. Raises WorldError if it is not a price list."""

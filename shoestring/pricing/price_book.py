@@ -186,12 +186,10 @@ def _rows_for_pools(
     listing: PriceListing, pools: Sequence[Pool]
 ) -> tuple[list[PriceRow], list[RejectedPrice]]:
     """Return all rows that price one of these pools, and the rows of their machines that are rejected."""
-    machines = {pool.machine.lower() for pool in pools if pool.machine}
+    machines = frozenset(pool.machine.lower() for pool in pools if pool.machine)
     rows, rejected = list(listing.rows), []
     for catalogue in listing.catalogues:
-        found, malformed = catalogue.read(
-            listing.price_list.rates, lambda machine: machine.lower() in machines
-        )
+        found, malformed = catalogue.rows_of(machines, listing.price_list.rates)
         outliers = regional_outliers(found)
         rows += [row for index, row in enumerate(found) if index not in outliers]
         rejected += malformed

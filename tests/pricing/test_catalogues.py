@@ -237,3 +237,11 @@ def test_a_gpu_machine_at_the_price_of_its_cores_is_rejected_by_its_other_region
         f"{outlier},",
         f"its on-demand price was rejected: {outlier},",
     ]
+
+
+def test_a_list_is_read_once_for_the_same_machines():
+    catalogue = default_catalogue()
+    machines = frozenset({"n2-standard-4"})
+    found = catalogue.rows_of(machines, {})
+    assert {row.machine for row in found[0]} == {"n2-standard-4"}
+    assert catalogue.rows_of(machines, {}) is found
