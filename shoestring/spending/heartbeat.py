@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from pydantic import AwareDatetime, Field, ValidationError
 
 from shoestring.core import store_layout
@@ -49,6 +51,9 @@ class Heartbeat(StoredRecord):
     prices: tuple[PricePoint, ...] = Field(
         (), description="all prices of the attempt, each with its start; empty: one price throughout"
     )
+    unread_usd_per_hour: Usd | None = Field(
+        None, description="the price from this heartbeat on if nobody reads the current one; null: no other"
+    )
     started_at: AwareDatetime
     at: AwareDatetime
     interval_s: float = Field(gt=0)
@@ -80,6 +85,17 @@ def last_heartbeat(store: Store, run_id: str, attempt: object) -> Heartbeat | No
             f"{key} is not a heartbeat ({validation_message(error)}): "
             f"settle {attempt} by hand, or delete the heartbeat to settle at $0"
         ) from error
+
+
+def ended_silent(last: Heartbeat, at: datetime) -> Heartbeat:
+    """Return the heartbeat of an attempt that is ended at `at` because it wrote none since `last`.
+
+    Its supervisor read no prices in that time.
+    """
+    prices = last.prices or (PricePoint(at=last.started_at, usd_per_hour=last.usd_per_hour),)
+    if last.unread_usd_per_hour is not None and last.state != SILENT:
+        prices += (PricePoint(at=last.at, usd_per_hour=last.unread_usd_per_hour),)
+    return last.model_copy(update={"state": SILENT, "at": at, "prices": prices})
 
 
 def silence_limit_s(interval_s: float, silent_intervals: float) -> float:

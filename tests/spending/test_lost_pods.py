@@ -23,7 +23,7 @@ from shoestring.core.errors import DataError, UnknownName
 from shoestring.core.money import from_microusd
 from shoestring.core.pod_ref import PodRef
 from shoestring.core.record import record_bytes
-from shoestring.spending.heartbeat import Heartbeat, last_heartbeat
+from shoestring.spending.heartbeat import Heartbeat, ended_silent, last_heartbeat
 from shoestring.spending.ledger.ledger import Ledger
 from shoestring.spending.lost_pods import lost_reservations, settle_lost_pods
 
@@ -163,3 +163,14 @@ def test_only_dead_pods_are_settled_between_zero_and_their_reservation(reservati
         for name, actual_usd in settled.items():
             assert 0 <= actual_usd <= reservations[name]
             assert name in pods or actual_usd == 0
+
+
+def test_while_a_silent_supervisor_read_no_price_on_demand_is_charged(ledger, store, dead):
+    last = write_heartbeat(store, dead, after_s=10.0)
+    last = last.model_copy(update={"unread_usd_per_hour": Decimal("3.6")})
+    ended = ended_silent(last, NOON + timedelta(seconds=20))
+    store.put(store_layout.heartbeat("run", "train-1"), record_bytes(ended))
+    settle_lost(ledger, store)
+    assert ledger.state("run").settled_usd["train-1"] == Decimal("0.005") + Decimal("0.010")
+    later = ended_silent(ended, NOON + timedelta(seconds=30))
+    assert later.prices == ended.prices

@@ -23,8 +23,8 @@ from shoestring.data.run_records import read_records
 from shoestring.spending.heartbeat import (
     MIN_SILENCE_S,
     RUNNING_STATES,
-    SILENT,
     Heartbeat,
+    ended_silent,
     silence_limit_s,
 )
 
@@ -69,7 +69,7 @@ class StageWatch:
         self.trees.setdefault(key, set()).update(descendants(pod.pid))
         if silent_s > silence_limit_s(heartbeat.interval_s, self.world.policy.silent_intervals):
             end_tree(pod.pid)
-            ended = heartbeat.model_copy(update={"state": SILENT, "at": self.world.clock.now()})
+            ended = ended_silent(heartbeat, self.world.clock.now())
             self.world.store.put(key, record_bytes(ended))
             self.end_leftovers(key)
 

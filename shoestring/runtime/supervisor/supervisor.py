@@ -114,6 +114,7 @@ def make_heartbeat(attempt: Attempt, state: str) -> Heartbeat:
         state=state,
         usd_per_hour=attempt.usd_per_hour,
         prices=attempt.prices(),
+        unread_usd_per_hour=attempt.fallback_usd_per_hour if attempt.floats else None,
         started_at=now - timedelta(seconds=world.clock.monotonic_s() - attempt.started_s),
         at=now,
         interval_s=world.policy.heartbeat_s,
