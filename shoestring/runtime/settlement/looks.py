@@ -20,7 +20,7 @@ from shoestring.core.interfaces import Clock, EndReason, PendingPods, StoreTimes
 from shoestring.core.record import record_bytes
 from shoestring.runtime.settlement.reap import reap
 from shoestring.runtime.settlement.running_pods import RunningPod, RunningPods
-from shoestring.spending.heartbeat import BROKE, SILENT, silence_limit_s
+from shoestring.spending.heartbeat import SILENT, Heartbeat, ended_silent, silence_limit_s
 from shoestring.spending.ledger.ledger import Ledger
 
 SLOW_PROBE_S = 3.0
@@ -129,20 +129,20 @@ class RunningPodsWatch:
         heartbeat = each.heartbeat
         assert heartbeat is not None
         lasted_s = (each.now - heartbeat.at).total_seconds()
-        self._write_last(each, SILENT)
+        self._write_last(each, ended_silent(heartbeat, each.now))
         interval = f"its interval is {heartbeat.interval_s:g} s"
         return self._end(each, "Silent", f"its last heartbeat is {lasted_s:.0f} s old, and {interval}")
 
     def _end_broke(self, each: RunningPod) -> list[str]:
         """End a pod that has cost more than its account can pay."""
         if each.heartbeat is None or each.is_metered:
-            self._write_last(each, BROKE)
+            self._write_last(each, each.ended_broke())
         message = f"it cost ${each.cost_usd}, and its account has ${each.most_usd} for it"
         return self._end(each, "OutOfMoney", message)
 
-    def _write_last(self, each: RunningPod, state: str) -> None:
+    def _write_last(self, each: RunningPod, heartbeat: Heartbeat) -> None:
         key = store_layout.heartbeat(each.run.run_id, each.name)
-        self.world.store.put(key, record_bytes(each.last_heartbeat(state)))
+        self.world.store.put(key, record_bytes(heartbeat))
 
     def _end(self, each: RunningPod, reason: EndReason, message: str) -> list[str]:
         if not self.pending.end(each.pod, reason, message):

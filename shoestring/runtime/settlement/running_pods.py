@@ -71,22 +71,22 @@ class RunningPod:
     def is_out_of_money(self) -> bool:
         return self.most_usd is not None and self.cost_usd > self.most_usd
 
-    def last_heartbeat(self, state: str) -> Heartbeat:
-        """Return the heartbeat that says that the pod ends now; one that wrote none gets its first."""
+    def ended_broke(self) -> Heartbeat:
+        """Return the heartbeat that says that the pod ends now for its money; the first if it wrote none."""
         question, began = self.decision.question, self.pod.lifetime.started_at or self.now
         first = Heartbeat(
             run_id=self.run.run_id,
             stage=question.stage,
             attempt=question.attempt,
             pod=self.pod.ref,
-            state=state,
+            state=BROKE,
             usd_per_hour=self._decided_usd_per_hour,
             started_at=began,
             at=self.now,
             interval_s=1.0,
             spent_usd=self.cost_usd,
         )
-        return (self.heartbeat or first).model_copy(update={"state": state, "at": self.now})
+        return (self.heartbeat or first).model_copy(update={"state": BROKE, "at": self.now})
 
     @property
     def _decided_usd_per_hour(self) -> Decimal:

@@ -13,6 +13,7 @@ from runtime_world import INGEST, FakeCluster, run_request
 
 from shoestring.core.errors import Refused, StoreError
 from shoestring.core.receipt import Receipt
+from shoestring.core.record import record_bytes
 from shoestring.data.run_records import read_record
 from shoestring.routing.placement import KUBEFLOW_RUN_LABEL, STAGE_LABEL
 from shoestring.runtime.route_step.external_components import announce_external
@@ -25,6 +26,7 @@ from shoestring.runtime.settlement.looks import (
 from shoestring.runtime.settlement.settle import settle_run
 from shoestring.runtime.supervisor.supervisor import write_heartbeat
 from shoestring.spending.audit.verify import load_anchors, verify
+from shoestring.spending.heartbeat import last_heartbeat
 from shoestring.spending.meter import cost_usd
 
 RICH = Decimal("0.1")
@@ -57,6 +59,23 @@ def test_one_silent_pod_of_three_is_ended_and_pays_up_to_its_end(
     assert 20 + LIMIT_S <= lived_s <= 20 + LIMIT_S + EVERY_S
     assert receipt.spent_usd == cost_usd(runs.attempts["r"].attempt.choice.usd_per_hour, lived_s)
     verify(runs.world.store, load_anchors(runs.world.store))
+
+
+def test_a_silent_pod_pays_on_demand_from_its_last_heartbeat_on(
+    runs: RunningRuns, flights_slice: Path
+) -> None:
+    runs.start(flights_slice, "r", RICH)
+    runs.run(20)
+    last = last_heartbeat(runs.world.store, "r", "ingest-1")
+    assert last
+    spot_usd = last.usd_per_hour
+    floating = last.model_copy(update={"unread_usd_per_hour": spot_usd * 2})
+    runs.world.store.put("runs/r/heartbeats/ingest-1.json", record_bytes(floating))
+    runs.silent = {"r"}
+    runs.run(LIMIT_S + EVERY_S + 1)
+    receipt = silent_receipt(runs, flights_slice, "r")
+    assert [(price.usd_per_hour, price.at) for price in receipt.prices[-1:]] == [(spot_usd * 2, last.at)]
+    assert receipt.spent_usd > cost_usd(spot_usd, receipt.seconds)
 
 
 def test_a_store_that_is_away_for_three_intervals_ends_none_of_four_pods(
