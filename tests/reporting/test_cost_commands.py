@@ -110,7 +110,17 @@ def test_the_ledger_is_reconciled_with_opencost(call: Call, tmp_path: Path) -> N
 def test_a_run_and_a_whole_store_are_replayed(call: Call, finished_store: Path) -> None:
     for target in ((RUN_ID,), ()):
         ran = call("replay", *target, "--json")
-        assert (ran.code, ran.json) == (0, {"decisions": 4, "same": 4, "differences": {}})
+        assert (ran.code, ran.json) == (
+            0,
+            {
+                "decisions": 4,
+                "same": 4,
+                "differences": {},
+                "changed": {},
+                "missing": {},
+                "not_replayable": {},
+            },
+        )
     folder = finished_store / "runs" / RUN_ID
     assert "4 decisions replayed: 4 the same" in call("replay", folder).out
 

@@ -46,8 +46,8 @@ from shoestring.spending.ledger.ledger import Ledger
 from shoestring.stages.work import Origin
 
 LAUNCHER_VARIABLE = "SHOESTRING_LAUNCHER"
-# Between admission and the first router: the engine compiles the pipeline and starts; on a busy laptop it takes
-# up to this long.
+# Between admission and the first router, the engine compiles the pipeline and starts. On a busy laptop that
+# takes up to this long.
 ENGINE_START_S = 5.0
 
 

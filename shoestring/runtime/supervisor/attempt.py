@@ -74,7 +74,8 @@ class Attempt:
         overrun_usd: the part of the cost that the account had no money for; known at the end.
         processes: everything that the stage started; None before its child starts.
         memory_share: the container's highest memory use as a share of its limit; None without a limit.
-        oom_kills_before: how many processes the kernel had killed for memory before the child started.
+        oom_kills_before: how many processes the kernel had killed for memory before the child started; None
+            before that.
     """
 
     world: World
@@ -105,7 +106,7 @@ class Attempt:
     overrun_usd: Decimal = Decimal(0)
     gpu_usage: GpuUsage = field(default_factory=GpuUsage)
     processes: ProcessTree | None = None
-    oom_kills_before: int = 0
+    oom_kills_before: int | None = None
     memory_share: float | None = None
 
     @property

@@ -97,7 +97,8 @@ def child_result(attempt: Attempt, child: subprocess.Popen[bytes], scratch: Path
         return ChildResult(status="stopped", cause=attempt.stop_cause, reason=attempt.stop_reason)
     code = child.returncode
     how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-    if code == -signal.SIGKILL and oom_kills() > attempt.oom_kills_before:
+    before = attempt.oom_kills_before
+    if code == -signal.SIGKILL and before is not None and oom_kills() > before:
         reason = f"the kernel killed {attempt.stage}'s process for memory; the next attempt gets more"
         return ChildResult(status="failed", cause="memory", reason=reason)
     return ChildResult(
