@@ -64,7 +64,7 @@ def descendants(pid: int) -> list[psutil.Process]:
 
 def end_descendants() -> None:
     """Kill all descendants of this process."""
-    _end_children(set())
+    _end_children(os.getpid())
     _end(lambda: descendants(os.getpid()))
 
 
@@ -74,6 +74,7 @@ def end_tree(pid: int) -> None:
         root = psutil.Process(pid)
         # A stopped parent starts no further children while the tree is read.
         root.suspend()
+        _end_children(pid)
         _end(lambda: [*descendants(pid), root] if root.is_running() else [])
 
 
@@ -110,7 +111,7 @@ class ProcessTree:
         """Kill them all, and adopt no more. The caller has waited for its own children."""
         others, due_s = {pid for pid, _ in self._others}, time.monotonic() + END_TIMEOUT_S
         while time.monotonic() < due_s:
-            _end_children(others)
+            _end_children(os.getpid(), others)
             if not (running := self.processes()):
                 break
             _kill(running)
@@ -143,30 +144,44 @@ def _end(find: Callable[[], list[psutil.Process]]) -> None:
         time.sleep(POLL_S)
 
 
-def _end_children(others: Collection[int]) -> None:
-    """Kill and reap the children of this process, without `others`, until none is left. Linux only.
+def _end_children(parent: int, others: Collection[int] = ()) -> None:
+    """Kill the children of a process, without `others`, until all are dead; reap those of this process.
+    Linux only.
 
     A process that lives only to start the next one has ended before its age is read. So only ids are used
-    here: none is given to another process before its parent, this process, has waited for it.
+    here: none is given to another process before its parent has waited for it.
     """
-    due_s = time.monotonic() + END_TIMEOUT_S
-    while (found := set(_children(os.getpid())).difference(others)) and time.monotonic() < due_s:
+    killed, dying, due_s = set(others), set[int](), time.monotonic() + END_TIMEOUT_S
+    while time.monotonic() < due_s and ((found := set(_children(parent)) - killed) or dying):
         for pid in found:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-        for pid in found:
-            _reap(pid)
+        # What a process started is a child of its parent once it is dead, not earlier.
+        dead = {pid for pid in dying if _is_dead(pid)}
+        killed, dying = killed | found, (dying | found) - dead
+        if parent == os.getpid():
+            killed -= {pid for pid in dead if _reap(pid)}
 
 
-def _reap(pid: int) -> None:
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, os.WNOHANG)
+def _reap(pid: int) -> bool:
+    """Return whether a child of this process has ended and is forgotten."""
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    except ChildProcessError:
+        return True
 
 
 def _kill(processes: Iterable[psutil.Process]) -> None:
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
             process.send_signal(signal.SIGKILL)
+
+
+def _is_dead(pid: int) -> bool:
+    try:
+        return _is_zombie(psutil.Process(pid))
+    except psutil.NoSuchProcess:
+        return True
 
 
 def _is_zombie(process: psutil.Process) -> bool:

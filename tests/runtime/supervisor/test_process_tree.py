@@ -133,9 +133,9 @@ def test_a_tree_is_ended_also_where_its_root_is_stopped() -> None:
 CHAIN = """
 import os, sys, time
 from pathlib import Path
-from shoestring.backends.processes import ProcessTree
-tree = ProcessTree()
-if not (child := os.fork()):
+from shoestring.backends.processes import ProcessTree, adopt_orphans, end_tree
+
+def start_chain():
     end_s = time.monotonic() + 30
     while time.monotonic() < end_s:
         if os.fork():
@@ -143,18 +143,30 @@ if not (child := os.fork()):
         os.setsid()
         Path(sys.argv[1]).write_text(str(time.monotonic()))
     os._exit(0)
-os.waitpid(child, 0)
+
+def start_root():
+    adopt_orphans()
+    os.fork() or start_chain()
+    time.sleep(300)
+
+tree = ProcessTree()
+root = os.fork() or (start_root() if sys.argv[2] == "other" else start_chain())
 time.sleep(0.5)
-tree.end()
+if sys.argv[2] == "other":
+    end_tree(root)
+else:
+    os.waitpid(root, 0)
+    tree.end()
 print(time.monotonic())
 """
 
 
 @on_linux
-def test_processes_that_live_only_to_start_the_next_one_are_ended(tmp_path: Path) -> None:
+@pytest.mark.parametrize("tree", ["own", "other"])
+def test_processes_that_live_only_to_start_the_next_one_are_ended(tree: str, tmp_path: Path) -> None:
     seen = tmp_path / "seen"
     ended = subprocess.run(
-        [sys.executable, "-c", CHAIN, str(seen)], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", CHAIN, str(seen), tree], capture_output=True, text=True, check=True, timeout=60
     )
     time.sleep(0.5)
     assert float(seen.read_text() or 0) <= float(ended.stdout)
