@@ -6,6 +6,7 @@ It is the second line of defence: a supervisor that is stopped or hangs can neit
 from __future__ import annotations
 
 import contextlib
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -59,8 +60,12 @@ class StageWatch:
             before = self.last.get(key)
             if before is None or before[0] != heartbeat or was_away:
                 self.last[key] = (heartbeat, now_s)
-            if heartbeat.state in RUNNING_STATES and isinstance(heartbeat.pod, LocalProcess):
-                self._check(key, heartbeat, heartbeat.pod, now_s - self.last[key][1])
+            # The process ids of another machine mean nothing here.
+            pod, silent_s = heartbeat.pod, now_s - self.last[key][1]
+            if not isinstance(pod, LocalProcess) or pod.host != socket.gethostname():
+                continue
+            if heartbeat.state in RUNNING_STATES:
+                self._check(key, heartbeat, pod, silent_s)
 
     def _check(self, key: str, heartbeat: Heartbeat, pod: LocalProcess, silent_s: float) -> None:
         if not self.world.cluster.lifetime(pod).alive:
