@@ -96,6 +96,12 @@ def test_a_number_rarely_missing_in_train_has_no_indicator() -> None:
     assert len(fitted("numeric", column([1.0, 3.0] * 100 + [None])).features()) == 1
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_number_beyond_the_encoded_type_is_refused_with_its_column() -> None:
+    with pytest.raises(DataError, match=r"column x holds numbers up to 1e\+300, and at most 1e\+30"):
+        fitted("numeric", column([1.0, 2.0]), column([-1e300, 0.5]))
+
+
 def test_a_constant_number_is_zero_and_not_a_division_by_zero() -> None:
     assert fitted("numeric", column([5, 5])).encode(column([5, 6]))[0].to_pylist() == [0.0, 1.0]
 

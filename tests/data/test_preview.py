@@ -113,3 +113,23 @@ def test_flights_are_named() -> None:
     assert preview_target(find_recipe("flights")) == (
         "target arr_delay: binary, whether it is above 15 (`target.above`)"
     )
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.parquet"])
+def test_a_table_without_rows_is_refused(tmp_path: Path, name: str) -> None:
+    if name.endswith(".csv"):
+        csv(tmp_path)
+    else:
+        pq.write_table(
+            pa.table({"x": pa.array([], pa.int64()), "y": pa.array([], pa.int64())}), tmp_path / name
+        )
+    with pytest.raises(DataError, match="table rows has no rows: there is nothing to learn from"):
+        preview_target(recipe_of(tmp_path / name, target={"column": "y"}))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_a_target_that_the_encoded_data_cannot_hold_is_refused(tmp_path: Path, is_whole: bool) -> None:
+    recipe = recipe_of(targets(tmp_path, [0.5, "1e300", 2.5, "-1e308"]), target={"column": "y"})
+    with pytest.raises(DataError, match=r"column y holds numbers up to 1e\+308, and at most 1e\+30"):
+        preview_target(recipe, WHOLE_BYTES if is_whole else 10)

@@ -8,10 +8,12 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from shoestring.core.datasets import Feature
+from shoestring.core.errors import DataError
 from shoestring.data.transforms.split import GROUP_COLUMN
 
 TARGET_COLUMN = "y"
@@ -23,6 +25,9 @@ MIN_CATEGORY_ROWS = 5
 MAX_INFERRED_CATEGORIES = 64
 """A column of whole numbers is inferred to be categorical when train has at most this many distinct
 values."""
+
+MAX_NUMBER = 1e30
+"""The largest absolute value of a number. Encoded data is float32, which ends at 3.4e38."""
 
 MAX_COUNTED_VALUES = 1 << 20
 """The maximum number of distinct values that are counted; of further ones the first are kept."""
@@ -81,18 +86,29 @@ class RunningMoments:
     eq. 2.1)."""
 
     def __init__(self) -> None:
-        self.count, self.mean, self._squares = 0, 0.0, 0.0
+        self.count, self.mean, self._squares, self.largest = 0, 0.0, 0.0, 0.0
 
     def add(self, column: pa.ChunkedArray) -> None:
         """Add the values that are not missing."""
         values = column_as_number(column).drop_null().to_numpy()
         if not len(values):
             return
+        self.largest = max(self.largest, float(np.abs(values).max()))
+        if self.largest > MAX_NUMBER:  # The squares of larger numbers overflow.
+            return
         total, mean = self.count + len(values), float(values.mean())
         delta = mean - self.mean
         self._squares += float(((values - mean) ** 2).sum()) + delta**2 * self.count * len(values) / total
         self.mean += delta * len(values) / total
         self.count = total
+
+    def require_bounded(self, name: str) -> None:
+        """Check that the numbers of column `name` fit into encoded data. Raises DataError."""
+        if self.largest > MAX_NUMBER:
+            raise DataError(
+                f"column {name} holds numbers up to {self.largest:.3g}, and at most {MAX_NUMBER:g} can be "
+                "used: remove these rows, or use another unit"
+            )
 
     @property
     def sd(self) -> float:
@@ -121,7 +137,8 @@ class FeatureFit:
             self._moments.add(column)
 
     def encoder(self) -> CategoryEncoder | NumberEncoder:
-        """Return the encoder, once all train rows were added."""
+        """Return the encoder, once all train rows were added. Raises DataError for numbers too large."""
+        self._moments.require_bounded(self.name)
         inferred = self._kind is None and len(self._counts) <= MAX_INFERRED_CATEGORIES
         if self._kind == "categorical" or inferred:
             common = sorted(value for value, count in self._counts.items() if count >= MIN_CATEGORY_ROWS)

@@ -68,9 +68,9 @@ def _require_features(recipe: Recipe, names: list[str]) -> None:
 def _whole_table(table: CsvTable | ParquetTable, name: str) -> pa.Table:
     """Return all rows as ingest reads them. Raises DataError."""
     schema, quarantine = table.infer_schema(), Quarantine(name, io.StringIO())
-    rows = pa.concat_tables(table.batches(schema, quarantine))
-    quarantine.check(rows.num_rows)
-    return rows
+    batches = list(table.batches(schema, quarantine))
+    quarantine.check(sum(batch.num_rows for batch in batches))
+    return pa.concat_tables(batches)
 
 
 def _first_columns(

@@ -75,7 +75,7 @@ class TargetFit:
         """Return the encoder, once all train rows were added.
 
         Raises:
-            DataError: the target has fewer than two distinct values.
+            DataError: the target has fewer than two distinct values, or numbers that are too large.
             RecipeError: the values do not fit the recipe's task.
         """
         name, task = self._target.column, self._target.task or self._inferred()
@@ -86,6 +86,7 @@ class TargetFit:
                 "there is nothing to predict"
             )
         if task == "regression":
+            self._moments.require_bounded(name)
             return TargetEncoder(self._target, task, (), (self._moments.mean, self._moments.sd))
         if count > MAX_CLASSES or (task == "binary" and count != 2):
             found = f"more than {MAX_CLASSES}" if count > MAX_CLASSES else str(count)
