@@ -111,6 +111,21 @@ def test_a_missing_decision_of_an_attempt_with_a_receipt_is_found(store: FolderS
         check(store)
 
 
+def test_a_replay_of_the_run_finds_a_missing_decision_and_changed_dollars(
+    store: FolderStore, finished: Finished
+) -> None:
+    run = next(store.root.glob("runs/*"))
+    falsify(store, "receipts/train-1.json", lambda it: it.update(spent_usd="0.000001"))
+    ran = finished.again("replay", run.name, store=store.root)
+    assert ran.code == 1 and "the receipt of train-1 says that $0.000001 was spent" in ran.err
+    shutil.copytree(finished.store / "runs" / run.name / "receipts", run / "receipts", dirs_exist_ok=True)
+    (run / "decisions" / "train-1.json").unlink()
+    ran = finished.again("replay", run.name, "--json", store=store.root)
+    key = f"runs/{run.name}/decisions/train-1.json"
+    assert ran.code == 1 and f"{key}: a decision that the ledger reserved money for is missing" in ran.err
+    assert list(ran.json["missing"]) == [key]
+
+
 @pytest.mark.parametrize("by_usd", ["0.000001", "-0.000001", "9"])
 def test_changed_dollars_of_a_receipt_are_found(store: FolderStore, by_usd: str) -> None:
     def change(receipt: dict[str, Any]) -> None:

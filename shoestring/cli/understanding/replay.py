@@ -18,7 +18,13 @@ from shoestring.core.errors import ShoestringError, UsageError
 from shoestring.core.interfaces import Store
 from shoestring.data.run_records import open_run
 from shoestring.routing.analysis.replay import replay as replay_decision
-from shoestring.spending.audit.records import changed_decision, reserved_decisions, run_of_account
+from shoestring.spending.audit.records import (
+    changed_decision,
+    check_receipts,
+    reserved_decisions,
+    run_of_account,
+)
+from shoestring.spending.audit.verify import load_anchors
 from shoestring.spending.ledger.chain import AccountChain
 from shoestring.spending.ledger.ledger import account_names
 
@@ -26,6 +32,7 @@ MAX_LINES = 40
 """Lines of each difference that are shown when several decisions are replayed."""
 
 SUMMARIES = {
+    "missing": "a decision that the ledger reserved money for is missing",
     "changed": "not the decision that the ledger reserved money for",
     "differs": "this version decides differently",
     "not-replayable": "made by another version of the algorithm, so it cannot be replayed here",
@@ -57,8 +64,9 @@ def replay(
     """Make recorded decisions again and compare every byte.
 
     Each decision is made from the question in its record. A decision in a store is also compared with the
-    digest that the ledger reserved money for. The exit code is 1 if a decision differs, was changed, or was
-    made by another version of the algorithm, which cannot be replayed.
+    digest that the ledger reserved money for, and the dollars of receipts with the ledger's. The exit code is
+    1 if a decision differs, was changed, is missing, or was made by another version of the algorithm, which
+    cannot be replayed.
     """
     found = list(_checked(target, world, store))
     typer.echo(json.dumps(_as_json(found), indent=1) if as_json else _as_text(found))
@@ -79,6 +87,7 @@ def _as_json(found: list[Checked]) -> dict[str, Any]:
         "same": sum(each.verdict == "same" for each in found),
         "differences": texts("differs"),
         "changed": texts("changed"),
+        "missing": texts("missing"),
         "not_replayable": texts("not-replayable"),
     }
 
@@ -126,16 +135,25 @@ def _checked(target: str | None, world: Path | None, store: Path | None) -> Iter
 
 
 def _checked_in_store(store: Store, run_id: str) -> Iterator[Checked]:
-    """Yield what is found about each decision of a run, or of all runs if `run_id` is empty."""
+    """Yield what is found about each decision of a run, or of all runs if `run_id` is empty.
+
+    Raises:
+        LedgerCorrupt: a receipt does not have the dollars that the ledger holds.
+    """
     if run_id:
         open_run(store, run_id)
     prefix = store_layout.run(run_id) if run_id else store_layout.RUNS
     keys = [key for key in store.list(prefix) if key.split("/")[2:3] == ["decisions"]]
     if not keys:
         raise UsageError("the store contains no decision to replay")
+    anchors = load_anchors(store, prefix)  # Before the chains: an attempt is settled before its receipt.
     accounts = [name for name in account_names(store) if run_id in ("", run_of_account(name))]
-    chains = (AccountChain(store, name) for name in accounts)
-    reserved = {key: (sha256, entry) for key, sha256, entry in reserved_decisions(chains)}
+    chains = {name: AccountChain(store, name) for name in accounts}
+    check_receipts(chains, anchors)
+    reserved = {key: (sha256, entry) for key, sha256, entry in reserved_decisions(chains.values())}
+    received = {store_layout.decision(run, each.attempt) for run, found in anchors.items() for each in found}
+    for key in sorted((received & reserved.keys()) - set(keys)):
+        yield Checked(key, "missing", "its attempt has a receipt, and money was reserved for it")
     for key in keys:
         data = store.fetch(key).read_bytes()
         yield _check(key, data, changed_decision(data, *reserved[key]) if key in reserved else "")
