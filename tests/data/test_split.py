@@ -71,6 +71,12 @@ def test_a_row_keeps_its_split_when_a_column_gets_a_wider_type_or_another_place(
     assert np.array_equal(places(table.select(table.column_names[::-1]), Split(), 0), whole)
 
 
+def test_a_group_keeps_its_split_when_whole_numbers_become_floats() -> None:
+    table = days(100)
+    wider = table.set_column(0, "month", table["month"].cast(pa.float64()))
+    assert np.array_equal(places(wider, BY_DAY, 3), places(table, BY_DAY, 3))
+
+
 def test_equal_rows_share_a_split_and_values_in_other_columns_make_another_row() -> None:
     twice = pa.concat_tables([people(200), people(200)])
     found = places(twice, Split(), 3)

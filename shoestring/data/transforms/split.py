@@ -61,7 +61,12 @@ def _split_indices(hashes: Hashes, split: Split) -> Indices:
 
 
 def _hash(group: dict[str, Any], key: hashlib.blake2b) -> int:
-    return _digest(json.dumps([str(value) for value in group.values()]), key)
+    return _digest(json.dumps([_group_text(value) for value in group.values()]), key)
+
+
+def _group_text(value: object) -> str:
+    """Return the text of a value; a whole number has the same text in a column of floats."""
+    return str(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
 def _digest(text: str, key: hashlib.blake2b) -> int:
