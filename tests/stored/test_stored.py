@@ -28,8 +28,8 @@ from shoestring.runtime.launch.run_request import new_request
 from shoestring.spending.ledger.ledger import Ledger
 
 RELEASED = sorted(Path(__file__).parent.glob("v*"))
-MONTH_OF = {"v3": datetime(2026, 11, 28, tzinfo=UTC)}
-ALGORITHM_OF = {"v3": 2}
+MONTH_OF = {"v3": datetime(2026, 11, 28, tzinfo=UTC), "v4": datetime(2026, 11, 23, tzinfo=UTC)}
+ALGORITHM_OF = {"v3": 2, "v4": 3}
 """The version of the routing algorithm that made the stored decisions."""
 
 pytestmark = pytest.mark.slow
@@ -87,7 +87,9 @@ def test_actuals_and_reports_are_made(stored: Stored) -> None:
 
 
 def test_a_stopped_run_resumes(stored: Stored) -> None:
-    ran = stored.run("run", "--resume", stored.stopped, "--out", stored.folder / "out", "--json")
+    ran = stored.run(
+        *("run", "--resume", stored.stopped, "--budget", "0.006"), "--out", stored.folder / "out", "--json"
+    )
     assert ran.code == 0, ran.err
     assert ran.json["status"] == "done"
     receipts = [json.loads(path.read_text()) for path in sorted(train_receipts(stored))]
