@@ -185,3 +185,28 @@ def test_a_plan_never_exceeds_the_caps(flights_slice: Path, laptop: Path, tmp_pa
     ran = shoestring("plan", flights_slice, "--world", world, "--store", tmp_path / "store")
     assert ran.code == 1
     assert "train cannot follow" in ran.out and "the stage's own budget is $0.000001" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("recipe", "reason"),
+    [
+        ({"campaign": "nosuch"}, "there is no campaign called 'nosuch'"),
+        ({"stage_budgets_usd": {"trian": "0.001"}}, "budget for trian"),
+        ({"target": {"column": "y", "above": 9}}, "1 distinct value"),
+    ],
+)
+def test_a_recipe_that_cannot_run_leaves_no_run(
+    recipe: dict[str, object], reason: str, laptop: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "rows.csv").write_text("x,y\n" + "".join(f"{row},{row % 7}\n" for row in range(200)))
+    content = {
+        "name": "mine",
+        "source": {"rows": {"path": "rows.csv"}},
+        "target": {"column": "y"},
+        "budget_usd": "0.01",
+        "deadline_s": 600,
+    }
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(content | recipe))
+    ran = run(tmp_path / "mine.yaml", laptop, tmp_path)
+    assert ran.code in (1, 2) and reason in ran.err
+    assert not list(tmp_path.glob("store/runs/*")) and not (tmp_path / "out").exists()

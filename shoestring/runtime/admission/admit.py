@@ -169,6 +169,30 @@ def stage_budgets_left(
     return left
 
 
+def check_stage_names(request: RunRequest) -> None:
+    """Raise RecipeError if the recipe has a budget for a stage that does not exist."""
+    stages = [need.stage for need in request.needs]
+    if unknown := sorted(set(request.recipe.stage_budgets_usd) - set(stages)):
+        raise RecipeError(
+            f"the recipe has a budget for {', '.join(unknown)}; the stages are {', '.join(stages)}"
+        )
+
+
+def check_recipe(world: World, request: RunRequest) -> None:
+    """Raise what its author has to correct in the recipe or the data, so that no record is left of such a
+    run.
+
+    Raises:
+        DataError, RecipeError: nothing can be predicted from this data, or a stage does not exist.
+        UnknownName: there is no such campaign.
+    """
+    campaign, known = request.recipe.campaign, sorted(world.budgets.campaigns)
+    if campaign and campaign not in known:
+        raise UnknownName("campaign", campaign, known)
+    check_stage_names(request)
+    target_notes(request.recipe, request.needs)
+
+
 def admission_decision(
     world: World, request: RunRequest, spent_usd: Decimal, stage_budgets: dict[str, Decimal]
 ) -> Decision:
@@ -181,11 +205,7 @@ def admission_decision(
         RecipeError: the recipe has a budget for a stage that does not exist.
     """
     check_run_limits(world, request.budget_usd, request.recipe.campaign)
-    stages = [need.stage for need in request.needs]
-    if unknown := sorted(set(request.recipe.stage_budgets_usd) - set(stages)):
-        raise RecipeError(
-            f"the recipe has a budget for {', '.join(unknown)}; the stages are {', '.join(stages)}"
-        )
+    check_stage_names(request)
     question = build_question(world, stage_request_at_start(world, request, spent_usd, stage_budgets))
     return decide_with_headroom(question, enumerate_offers(question))
 
@@ -208,7 +228,8 @@ def admit(world: World, request: RunRequest) -> Run:
     A run that is started again keeps its recipe and its seed.
 
     Raises:
-        UsageError: its id is not valid.
+        UsageError: its id is not valid, or its recipe is wrong.
+        DataError: nothing can be predicted from its data.
         BudgetTooSmall: with the smallest budget that is enough.
         Refused: no pool fits, or the deadline cannot be met.
         ApprovalNeeded: the budget needs an approval first.
@@ -217,6 +238,8 @@ def admit(world: World, request: RunRequest) -> Run:
     """
     check_run_id(request.run_id)
     check_data(world, request.recipe, request.waited_s)
+    if not any(world.store.list(store_layout.run_record(request.run_id))):
+        check_recipe(world, request)
     stored = write_run_record(world, request.run_id, request.recipe, request.seed)
     request = replace(request, recipe=stored.recipe, seed=stored.seed)
     campaign, before = request.recipe.campaign, open_run(world.store, request.run_id).starts
