@@ -210,3 +210,12 @@ def test_a_recipe_that_cannot_run_leaves_no_run(
     ran = run(tmp_path / "mine.yaml", laptop, tmp_path)
     assert ran.code in (1, 2) and reason in ran.err
     assert not list(tmp_path.glob("store/runs/*")) and not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_named_and_nothing_starts(
+    flights_slice: Path, laptop: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "out").write_text("a file")
+    ran = run(flights_slice, laptop, tmp_path)
+    assert ran.code == 2 and f"cannot make the folder {tmp_path / 'out'}" in ran.err and "--out" in ran.err
+    assert not list(tmp_path.glob("store/runs/*"))

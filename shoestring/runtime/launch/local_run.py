@@ -110,9 +110,17 @@ def folder_unless_refused(folder: Path) -> Iterator[None]:
     """Make a folder, and remove it and the parents made for it if the block raises.
 
     It is made before anything is reserved, so that a folder that cannot be made costs nothing.
+
+    Raises:
+        UsageError: it cannot be made.
     """
     made = [each for each in (folder, *folder.parents) if not each.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"cannot make the folder {folder} for the run's files: {error.strerror}: name another with --out"
+        ) from error
     try:
         yield
     except BaseException:
