@@ -30,8 +30,7 @@ from misbehaving_stages import MISBEHAVIOURS, obey
 
 from shoestring.backends.processes import descendants
 from shoestring.core.pod_ref import LocalProcess, PodRef
-from shoestring.runtime.supervisor.attempt import EXIT_S
-from shoestring.runtime.supervisor.supervisor import CHECK_EVERY_S
+from shoestring.runtime.supervisor.attempt import CHECK_EVERY_S, EXIT_S
 
 ON_DEMAND, SPOT = Decimal("2.40"), Decimal("1.20")
 BUDGET_FACTOR = Decimal("1.05")

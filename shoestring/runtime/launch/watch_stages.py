@@ -94,8 +94,7 @@ def watched_stages(world: World, run_id: str) -> Iterator[None]:
 
     def watch_until_over() -> None:
         while not over.wait(LOOK_EVERY_S):
-            # An unreachable store: the next look starts to count again. A process of another user: the next look
-            # sees the others.
+            # An unreachable store: the next look starts to count again.
             with contextlib.suppress(StoreError, DataError, psutil.Error):
                 watch.look()
 

@@ -26,6 +26,8 @@ from shoestring.stages.work import Origin, StageProgress
 # The duration of an exit. Its price, and that of the stage's own checkpoint, are kept back from every
 # reservation.
 EXIT_S = 0.5
+# How often the child's progress, usage, price and guardrails are checked.
+CHECK_EVERY_S = 1.0
 
 
 @dataclass(slots=True)
@@ -130,10 +132,12 @@ class Attempt:
     @property
     def exit_usd(self) -> Decimal:
         """The price of a clean exit: a checkpoint, a grace period, the last ledger entries, and the pod's own
-        end.
+        end; on a floating market also that of a rise to on-demand that has not been read yet.
         """
         checkpoint_s = self.decision.question.needs[0].checkpoint_s
-        return self.price_usd(EXIT_S + checkpoint_s + self.world.policy.pod_exit_s)
+        exit_usd = self.price_usd(EXIT_S + checkpoint_s + self.world.policy.pod_exit_s)
+        unread_usd_per_hour = self.fallback_usd_per_hour - self.usd_per_hour
+        return exit_usd + usd(unread_usd_per_hour * Decimal(str(CHECK_EVERY_S)) / 3600)
 
     @property
     def usd_per_hour(self) -> Decimal:

@@ -25,7 +25,7 @@ from shoestring.core.errors import StageFailed, StageStopped
 from shoestring.core.pod_ref import LocalProcess, PodRef
 from shoestring.core.record import record_bytes
 from shoestring.runtime.admission.admit import LAUNCHER_VARIABLE
-from shoestring.runtime.supervisor.attempt import Attempt
+from shoestring.runtime.supervisor.attempt import CHECK_EVERY_S, Attempt
 from shoestring.runtime.supervisor.background_io import BackgroundIO, background_io
 from shoestring.runtime.supervisor.child import ChildResult
 from shoestring.runtime.supervisor.child_process import (
@@ -46,8 +46,6 @@ from shoestring.runtime.supervisor.spend_limits import LIMITS_FILE, SpendLimits,
 from shoestring.spending.heartbeat import HIGH_MEMORY_SHARE, Heartbeat
 from shoestring.spending.ledger.ledger import Ledger
 
-# How often the child's progress, usage, price and guardrails are checked.
-CHECK_EVERY_S = 1.0
 # How often its money and its end are checked.
 POLL_EVERY_S = 0.1
 # From TERM to KILL, where the money allows it.

@@ -11,12 +11,12 @@ from shoestring.core.errors import StageFailed, StoreError
 from shoestring.core.pod_ref import PodRef
 from shoestring.core.types import StockOut
 from shoestring.routing.decision import Choice, Decision
-from shoestring.runtime.supervisor.attempt import Attempt, pod_started_s
+from shoestring.runtime.supervisor.attempt import CHECK_EVERY_S, Attempt, pod_started_s
 from shoestring.runtime.supervisor.attempt_lock import lock_attempt
 from shoestring.runtime.supervisor.background_io import ANSWER_TIMEOUT_S
 from shoestring.runtime.supervisor.extension import EXTEND_AHEAD_S, EXTEND_AHEAD_SHARE, extend_or_stop
 from shoestring.runtime.supervisor.guardrails import attempt_usage
-from shoestring.runtime.supervisor.supervisor import CHECK_EVERY_S, POLL_EVERY_S
+from shoestring.runtime.supervisor.supervisor import POLL_EVERY_S
 from shoestring.simulation.attempt.attempt_end import (
     AttemptEnd,
     end_attempt,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from shoestring.config.guardrails import CAPS, UsageCap
-from shoestring.runtime.supervisor.attempt import Attempt
+from shoestring.runtime.supervisor.attempt import CHECK_EVERY_S, Attempt
 from shoestring.runtime.supervisor.guardrails import (
     THROTTLE_AT,
     attempt_usage,
@@ -14,7 +14,6 @@ from shoestring.runtime.supervisor.guardrails import (
     used_amount,
 )
 from shoestring.runtime.supervisor.migration_check import migrate_if_cheaper, monitor_with
-from shoestring.runtime.supervisor.supervisor import CHECK_EVERY_S
 from shoestring.simulation.attempt.simulated_training import SimulatedTraining
 from shoestring.simulation.attempt.work_progress import WorkProgress
 from shoestring.simulation.simulated_world import PipelineRun, Simulation
