@@ -133,3 +133,10 @@ def test_a_target_that_the_encoded_data_cannot_hold_is_refused(tmp_path: Path, i
     recipe = recipe_of(targets(tmp_path, [0.5, "1e300", 2.5, "-1e308"]), target={"column": "y"})
     with pytest.raises(DataError, match=r"column y holds numbers up to 1e\+308, and at most 1e\+30"):
         preview_target(recipe, WHOLE_BYTES if is_whole else 10)
+
+
+@pytest.mark.parametrize("whole_bytes", [WHOLE_BYTES, 10])
+def test_features_with_decimal_commas_are_named(tmp_path: Path, whole_bytes: int) -> None:
+    rows = (f"{number};0,{number:03};{number % 2}" for number in range(200))
+    found = preview_target(recipe_of(csv(tmp_path, *rows)), whole_bytes)
+    assert "; x: numbers with a decimal comma are read as text, so write them with a decimal point" in found

@@ -50,10 +50,37 @@ def preview_target(recipe: Recipe, whole_bytes: int = WHOLE_BYTES) -> str:
         rows = _whole_table(tables[owner], owner)
         fit = _fitted(recipe.target, [rows[recipe.target.column]])
         _require_splits(recipe, rows)
-        return _sentence(recipe.target, fit, rows.num_rows, is_whole=True)
+        return _sentence(recipe.target, fit, rows.num_rows, is_whole=True) + _comma_note(recipe, rows)
     columns = _first_columns(tables[owner], files[owner], recipe.target)
     fit = _fitted(recipe.target, columns)
-    return _sentence(recipe.target, fit, sum(map(len, columns)), is_whole=False)
+    found = _sentence(recipe.target, fit, sum(map(len, columns)), is_whole=False)
+    return found + _comma_note(recipe, _first_rows(tables[recipe.main]))
+
+
+def _first_rows(table: CsvTable | ParquetTable) -> pa.Table:
+    """Return the first block of a CSV table, as text; no rows of a Parquet table, whose columns are typed."""
+    if isinstance(table, ParquetTable):
+        return table.infer_schema().empty_table()
+    return pa.Table.from_batches([next(table.blocks(SAMPLE_BYTES))])
+
+
+def _comma_note(recipe: Recipe, rows: pa.Table) -> str:
+    """Return a warning about features that are numbers with decimal commas, which are read as text."""
+    ignored = {recipe.target.column, *recipe.leaks}
+    found = [
+        name
+        for name in rows.column_names
+        if name not in ignored and pa.types.is_string(rows[name].type) and _has_decimal_commas(rows[name])
+    ]
+    if not found:
+        return ""
+    why = "numbers with a decimal comma are read as text, so write them with a decimal point"
+    return f"; {', '.join(found)}: {why}"
+
+
+def _has_decimal_commas(texts: pa.ChunkedArray) -> bool:
+    share = pc.mean(pc.match_substring_regex(texts, DECIMAL_COMMA).cast(pa.int8())).as_py()
+    return share is not None and share >= DECIMAL_COMMA_SHARE
 
 
 def _require_features(recipe: Recipe, names: list[str]) -> None:
@@ -124,10 +151,9 @@ def _fitted(target: Target, columns: list[pa.ChunkedArray]) -> TargetFit:
 
 def _refuse_decimal_commas(target: Target, columns: list[pa.ChunkedArray]) -> None:
     texts = pa.chunked_array([chunk for column in columns for chunk in column.cast(pa.string()).chunks])
-    matches = pc.match_substring_regex(texts, DECIMAL_COMMA)
-    if pc.mean(matches.cast(pa.int8())).as_py() < DECIMAL_COMMA_SHARE:
+    if not _has_decimal_commas(texts):
         return
-    example = texts.filter(matches)[0].as_py()
+    example = texts.filter(pc.match_substring_regex(texts, DECIMAL_COMMA))[0].as_py()
     raise RecipeError(
         f"the target {target.column} holds numbers with a decimal comma, such as {example!r}: write them "
         "with a decimal point, or set `target.task: multiclass` to predict them as classes"
