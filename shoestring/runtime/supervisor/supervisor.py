@@ -35,7 +35,7 @@ from shoestring.runtime.supervisor.child_process import (
     wait_in_thread,
 )
 from shoestring.runtime.supervisor.extension import extend_or_stop
-from shoestring.runtime.supervisor.guardrails import check_guardrails
+from shoestring.runtime.supervisor.guardrails import attempt_usage, check_guardrails
 from shoestring.runtime.supervisor.migration_check import (
     MigrationMonitor,
     make_monitor,
@@ -217,6 +217,7 @@ def supervise(attempt: Attempt, world_argument: str) -> ChildResult:
             child.wait()
             attempt.processes.end()
         read_child(attempt, child.pid, scratch)
+        attempt.usage = attempt_usage(attempt)
         return child_result(attempt, child, scratch)
 
 

@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+from shoestring.core.errors import StageStopped
 from shoestring.core.types import StageOutcome
 from shoestring.stages.work import Work
 
@@ -24,7 +25,9 @@ def run(work: Work) -> StageOutcome:
     pid_file = Path(str(work.settings["pid_file"]))
     detach(pid_file)
     subprocess.run([sys.executable, "-c", WORK], check=True)
-    while work.settings.get("stays") and not work.should_stop():
+    while work.settings.get("stays"):
+        if work.should_stop():
+            raise StageStopped("it was asked to")
         time.sleep(0.05)
     return StageOutcome(key="runs/r/none.json", rows=1)
 

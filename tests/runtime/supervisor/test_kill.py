@@ -16,7 +16,7 @@ import yaml
 from commands import Finished, command
 from runtime_world import check_sample_ranges
 
-LONG = {"budget_usd": "0.002", "deadline_s": 120.0, "train": {"max_epochs": 100, "patience": 400}}
+LONG = {"budget_usd": "0.002", "deadline_s": 120.0, "train": {"max_epochs": 60, "patience": 400}}
 
 
 def tree(pid: int) -> Iterator[psutil.Process]:
