@@ -73,16 +73,18 @@ class PriceCase:
 
 UP, FAR_UP = ON_DEMAND * Decimal("1.5"), ON_DEMAND * 3
 PRICES = (
-    PriceCase("rises below on-demand", ((5, Decimal("1.80")),)),
-    PriceCase("rises to on-demand", ((5, ON_DEMAND),)),
-    PriceCase("rises to 1.5 times on-demand", ((5, UP),)),
-    PriceCase("rises to 3 times on-demand", ((5, FAR_UP),)),
-    PriceCase("row is removed", ((5, None),), "removed"),
-    PriceCase("row is doubled", ((5, None),), "doubled"),
-    PriceCase("file is half written", ((5, None),), "half"),
-    PriceCase("file is deleted", ((5, None),), "deleted"),
-    PriceCase("swings every 3 s", tuple((3.0 * step, (ON_DEMAND, SPOT)[step % 2]) for step in range(1, 100))),
-    PriceCase("rises and falls", ((4, ON_DEMAND), (10, SPOT), (16, ON_DEMAND))),
+    PriceCase("rises below on-demand", ((1, Decimal("1.80")),)),
+    PriceCase("rises to on-demand", ((1, ON_DEMAND),)),
+    PriceCase("rises to 1.5 times on-demand", ((1, UP),)),
+    PriceCase("rises to 3 times on-demand", ((1, FAR_UP),)),
+    PriceCase("row is removed", ((1, None),), "removed"),
+    PriceCase("row is doubled", ((1, None),), "doubled"),
+    PriceCase("file is half written", ((1, None),), "half"),
+    PriceCase("file is deleted", ((1, None),), "deleted"),
+    PriceCase(
+        "swings every 0.5 s", tuple((0.5 * step, (ON_DEMAND, SPOT)[step % 2]) for step in range(1, 100))
+    ),
+    PriceCase("rises and falls", ((1, ON_DEMAND), (2, SPOT), (3, ON_DEMAND))),
 )
 
 
