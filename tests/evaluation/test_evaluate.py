@@ -28,7 +28,7 @@ CLOCK = WallClock()
 
 
 def meter(left_s: float = 3600.0) -> Meter:
-    return Meter(Decimal("0.04"), CLOCK.monotonic_s(), Decimal("1"), CLOCK.monotonic_s() + left_s)
+    return Meter(Decimal("40"), CLOCK.monotonic_s(), Decimal("1"), CLOCK.monotonic_s() + left_s)
 
 
 def quiet(phase: str, done: int) -> None:
