@@ -137,6 +137,10 @@ def author(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Author:
     return Author(tmp_path)
 
 
+SERVER = "def __getattr__(name):\n    from .helper import y\n    return y\n"
+"""An `__init__` that imports the helper only for what it serves by itself."""
+
+
 @pytest.mark.parametrize(
     "source",
     [
@@ -157,8 +161,7 @@ def author(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Author:
     ],
 )
 def test_every_way_to_import_a_module_is_seen(author: Author, source: str) -> None:
-    server = "def __getattr__(name):\n    from .helper import y\n    return y\n"
-    author.write(__init__=server, stage=source, helper="y = 1", between="from .helper import y")
+    author.write(__init__=SERVER, stage=source, helper="y = 1", between="from .helper import y")
     assert author.depends_on("helper")
 
 
@@ -173,8 +176,7 @@ def test_every_way_to_import_a_module_is_seen(author: Author, source: str) -> No
     ],
 )
 def test_a_module_that_no_code_imports_does_not_count(author: Author, source: str) -> None:
-    server = "def __getattr__(name):\n    from .helper import y\n    return y\n"
-    author.write(__init__=server, stage=source, helper="y = 1", other="")
+    author.write(__init__=SERVER, stage=source, helper="y = 1", other="")
     assert not author.depends_on("helper")
     assert author.depends_on("stage") and author.depends_on("__init__")
 

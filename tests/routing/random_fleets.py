@@ -145,7 +145,7 @@ class FleetDice:
         }
 
     def fleet(self, targets: int) -> tuple[tuple[Pool, ...], tuple[Quote, ...]]:
-        """Return pools of a few kinds of machines, and the prices of about so many targets."""
+        """Return pools of a few kinds of machines, and the prices of about `targets` targets."""
         kinds = [self.kind(number) for number in range(int(self.rng.integers(1, 4)))]
         regions = self.pick(("local",), ("local", "local", "local", "far", "other"), ("far", "other"))
         pools, quotes = list[Pool](), list[Quote]()

@@ -146,7 +146,7 @@ class SimulatedTraining:
             self._stop(now_s, floor.action, reason)
 
     def _skill(self, samples: int) -> float:
-        """Return the skill after so many samples. A training that went back does not collapse again."""
+        """Return the skill after `samples` samples. A training that went back does not collapse again."""
         share = samples / max(1.0, self._request.plateau_share * self._all_samples)
         collapsed = share >= self._request.collapse_share and not self._pipeline.rollbacks
         return 0.0 if collapsed else self._request.skill * (1 - math.exp(-3 * share))

@@ -128,7 +128,7 @@ class Settled(NamedTuple):
 
 
 def settled_amounts(chain: AccountChain) -> dict[str, list[Settled]]:
-    """Return what each reservation was settled at, and what it was after each adjustment."""
+    """Return the amounts of each reservation: as it was settled, then after each adjustment."""
     amounts: dict[str, list[Settled]] = {}
     for hashed in chain.entries:
         entry = hashed.entry
