@@ -12,7 +12,8 @@ TORCH_INDEX ?= $(if $(shell nvidia-smi -L >/dev/null 2>&1 && echo driver),,https
 WORKERS ?= 2
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal
 
-.PHONY: reference run test test-all bytecode lint bench images image-gpu kind cluster cluster-down clean
+.PHONY: reference run test test-all tests bytecode lint bench images image-gpu kind kind-smoke kind-nightly kubeflow cluster \
+	cluster-down clean
 
 run: $(VENV)/ready
 	$(BIN)/shoestring run flights
@@ -22,8 +23,10 @@ test: $(VENV)/ready lint bytecode
 	$(PYTEST)
 
 # The same with the slow tests, and four times as many examples of each property.
-test-all: $(VENV)/ready lint bytecode
-	$(PYTEST) -m "not kind" --hypothesis-profile ci --durations 25
+test-all: lint tests
+
+tests: $(VENV)/ready bytecode
+	$(PYTEST) -m "not kind and not kubeflow" --hypothesis-profile ci --durations 25
 
 # The tests start some hundred processes. Each would compile the package where PYTHONDONTWRITEBYTECODE is set.
 bytecode: $(VENV)/ready
@@ -48,8 +51,20 @@ image-gpu:
 	docker build --file images/Dockerfile --target train --build-arg TORCH_INDEX= --build-arg EXTRAS="train gpu" \
 		--tag $(REGISTRY)/shoestring-train-gpu:$(VERSION) .
 
+# In six minutes: the main job, a killed and resumed pod, and the end of a silent one.
+kind-smoke: $(VENV)/ready images
+	$(BIN)/pytest -m smoke -rfER --durations 10 tests/kind
+
 kind: $(VENV)/ready images
-	$(BIN)/pytest -m kind tests/kind
+	$(BIN)/pytest -m "kind and not nightly" -rfER --durations 25 tests/kind
+
+# With the scenarios that take longer.
+kind-nightly: $(VENV)/ready images
+	$(BIN)/pytest -m kind -rfER tests/kind
+
+# The same scenarios on Kubeflow Pipelines, in a kind cluster of their own: docs/kubeflow.md.
+kubeflow: $(VENV)/ready images
+	tests/kubeflow/run_on_kind.sh $(BIN)/python
 
 # The cluster of the kind tests, to try Shoestring on: docs/cluster.md.
 cluster: $(VENV)/ready images
@@ -63,7 +78,7 @@ $(VENV)/ready: pyproject.toml setup.py constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --no-deps $$($(BIN)/python .ci/torch-index "$(TORCH_INDEX)") \
 		"$$(grep '^torch==' constraints.txt)"
-	$(BIN)/pip install --quiet -c constraints.txt -e '.[kfp,cluster,train,gpu,flights,dev]'
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[kfp,cluster,train,gpu,flights,texts,dev]'
 	touch $@
 
 clean:

@@ -105,7 +105,8 @@ def traced_decide() -> CallTrace:
 def traced_route() -> CallTrace:
     """Return the trace of routing the first stage of a run of `flights` in a new local world."""
     needs = (ingest.NEED, preprocess.NEED, train.NEED, evaluate.NEED)
-    stages = record_bytes(RemainingStages(schema_version=SCHEMA_VERSION, needs=needs)).decode()
+    remaining = RemainingStages(schema_version=SCHEMA_VERSION, needs=needs, engine="local")
+    stages = record_bytes(remaining).decode()
     recipe = record_bytes(find_recipe("flights")).decode()
     trace = CallTrace()
     with tempfile.TemporaryDirectory() as folder:

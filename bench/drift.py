@@ -28,6 +28,7 @@ from shoestring.backends.folder_store import FolderStore
 from shoestring.config.adaptation import AdaptationLimits
 from shoestring.core.datasets import Encoding, Feature
 from shoestring.data.formats.readers import EncodedRows
+from shoestring.data.loading.samples import Collator, SampleReader
 from shoestring.data.recipe import TrainSettings
 from shoestring.spending.meter import Meter
 from shoestring.training.torch_.loop import Training
@@ -110,21 +111,26 @@ def stuttering(clock: SetClock, _meter: Meter) -> float:
     return STEP_S * (4 if clock.at_s > DISTURBED_AT * STEP_S * STEPS and int(clock.at_s / 10) % 2 else 1)
 
 
+def reader(rows: Array, encoding: Encoding) -> SampleReader:
+    return SampleReader(EncodedRows([rows]), Collator(encoding, rows.dtype))
+
+
 def train(disturb: Disturb, bounds: AdaptationLimits, seed: int, folder: Path) -> tuple[TrainedModel, float]:
     """Return the trained model, and the share of the limit that was spent."""
     clock = SetClock()
     meter = Meter(PRICE, 0.0, PRICE * Decimal(str(STEP_S * STEPS)) / 3600, None)
     rows, signal = table(ROWS, seed), table(4000, 1000 + seed)
     share = float(rows["y"].mean())
+    encoding = Encoding(
+        features=FEATURES, task="binary", classes=("no", "yes"), train_prior=(1 - share, share)
+    )
     task = TrainingTask(
         run_id="one",
         seed=seed,
-        encoding=Encoding(
-            features=FEATURES, task="binary", classes=("no", "yes"), train_prior=(1 - share, share)
-        ),
+        encoding=encoding,
         settings=SETTINGS,
-        train=EncodedRows([rows]),
-        validation=EncodedRows([signal]),
+        train=reader(rows, encoding),
+        validation=reader(signal, encoding),
         metric="log_loss",
         store=FolderStore(folder),
         meter=meter,

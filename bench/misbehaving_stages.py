@@ -1,4 +1,4 @@
-"""Stages that try to spend more than they may. `stopwatch.py` runs each in place of preprocess."""
+"""Stages that try to spend more than they may. `stopwatch.py` runs each in place of a stage of a run."""
 
 from __future__ import annotations
 
@@ -38,6 +38,10 @@ def obey(work: Work) -> None:
     """Wait until it is asked to stop, as a good stage does."""
     while not work.should_stop():
         time.sleep(0.02)
+
+
+def fail(work: Work) -> None:
+    raise RuntimeError("a stage that fails")
 
 
 def ignore_term(work: Work) -> None:
@@ -87,6 +91,21 @@ def stop_the_supervisor_and_ignore_term(work: Work) -> None:
 def kill_the_supervisor(work: Work) -> None:
     os.kill(os.getppid(), signal.SIGKILL)
     spin(work)
+
+
+def stop_the_supervisor_when_told_to_stop(work: Work) -> None:
+    signal_the_supervisor_at_term(signal.SIGSTOP)
+    spin(work)
+
+
+def kill_the_supervisor_when_told_to_stop(work: Work) -> None:
+    signal_the_supervisor_at_term(signal.SIGKILL)
+    spin(work)
+
+
+def signal_the_supervisor_at_term(number: int) -> None:
+    supervisor = os.getppid()
+    signal.signal(signal.SIGTERM, lambda *_: os.kill(supervisor, number))
 
 
 def stop_itself(work: Work) -> None:
@@ -156,7 +175,9 @@ MISBEHAVIOURS: tuple[Callable[[Work], object], ...] = (
     leave_a_daemon_without_environment,
     stop_the_supervisor,
     stop_the_supervisor_and_ignore_term,
+    stop_the_supervisor_when_told_to_stop,
     kill_the_supervisor,
+    kill_the_supervisor_when_told_to_stop,
     stop_itself,
     start_many,
     keep_forking,
@@ -168,4 +189,4 @@ MISBEHAVIOURS: tuple[Callable[[Work], object], ...] = (
     exit_and_leave_a_daemon,
     spin_in_threads,
 )
-BY_NAME = {case.__name__: case for case in (*MISBEHAVIOURS, obey)}
+BY_NAME = {stage.__name__: stage for stage in (obey, fail, *MISBEHAVIOURS)}

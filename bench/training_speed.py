@@ -19,9 +19,10 @@ from machine import describe
 from torch import nn
 
 from shoestring.core.datasets import Encoding, Feature
+from shoestring.data.loading.samples import Collator, Samples
 from shoestring.data.recipe import TrainSettings
+from shoestring.training.torch_.byte_dropout import ByteDropout
 from shoestring.training.torch_.learner import Learner
-from shoestring.training.torch_.net import Array, ByteDropout
 
 # The categorical features of flights, by number of categories, and its numeric features.
 CARDINALITIES, NUMBERS = (17, 4, 106, 13, 20), 12
@@ -32,7 +33,7 @@ EPOCH_ROWS = 262_144
 class PlainLearner(Learner):
     """A learner with PyTorch's defaults."""
 
-    def __init__(self, encoding: Encoding, sample: Array) -> None:
+    def __init__(self, encoding: Encoding, sample: Samples) -> None:
         super().__init__(encoding, TrainSettings(), sample, EPOCH_ROWS)
         layers = [
             nn.Dropout(each.share) if isinstance(each, ByteDropout) else each for each in self.net.hidden
@@ -46,7 +47,7 @@ class PlainLearner(Learner):
             average.lerp_(weight.detach(), 0.01)
 
 
-def made_up_rows(rng: np.random.Generator) -> tuple[Encoding, Array]:
+def made_up_rows(rng: np.random.Generator) -> tuple[Encoding, Samples]:
     """Return rows with the shape of flights' encoded rows, and their encoding."""
     features = [
         *(Feature(name=f"c{size}", kind="categorical", cardinality=size) for size in CARDINALITIES),
@@ -63,15 +64,15 @@ def made_up_rows(rng: np.random.Generator) -> tuple[Encoding, Array]:
         rows[each.name] = drawn
     rows["y"] = rng.integers(0, 2, len(rows))
     encoding = Encoding(features=tuple(features), task="binary", classes=("0", "1"), train_prior=(0.5, 0.5))
-    return encoding, rows
+    return encoding, Collator(encoding, rows.dtype).collate(rows)
 
 
-def cpu_s(learner: Learner, rows: Array, steps: int) -> float:
+def cpu_s(learner: Learner, rows: Samples, steps: int) -> float:
     """Return the CPU seconds of `steps` steps."""
     started_s = time.process_time()
     for step in range(steps):
         first = step * BATCH_ROWS % len(rows)
-        learner.step(rows[first : first + BATCH_ROWS], 1e-3)
+        learner.step(rows.part(first, first + BATCH_ROWS), 1e-3)
     return time.process_time() - started_s
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 from google.protobuf.json_format import MessageToDict
 
+from shoestring.config.world import WORLD_FILES
 from shoestring.data.recipe import find_recipe
 from shoestring.pipelines.argo_templates import (
     container_defaults,
@@ -26,7 +27,7 @@ from shoestring.pipelines.argo_templates import (
     stage_template,
 )
 from shoestring.pipelines.kubeflow import PIPELINES
-from shoestring.pipelines.routed import USER_ID, WORLD_FILES
+from shoestring.pipelines.routed import USER_ID
 from shoestring.pipelines.stage_graph import Yaml, routed_stages
 
 RECIPES = sorted(path.stem for path in (Path(__file__).parent / "recipes").glob("*.yaml"))

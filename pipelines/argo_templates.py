@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 
 from shoestring.backends.local import WORLD_MOUNT_PATH
-from shoestring.config.world import IMAGES
-from shoestring.pipelines.routed import CREDENTIALS, IDENTITY_FIELDS, STAGE_LABEL, WORLD_FILES
+from shoestring.backends.s3.location import CREDENTIAL_VARIABLES, CREDENTIALS_SECRET
+from shoestring.config.world import IMAGES, WORLD_FILES
+from shoestring.pipelines.routed import IDENTITY_FIELDS
 from shoestring.pipelines.stage_graph import RoutedStage, Yaml
-from shoestring.routing.placement import ROUTE, RUN_LABEL, SETTLE
+from shoestring.routing.placement import ROUTE, RUN_LABEL, SETTLE, STAGE_LABEL
 
 # Always: also when the pod was deleted, as pods on preempted spot machines are.
 RETRY = {"limit": "2", "retryPolicy": "Always"}
@@ -59,9 +60,9 @@ def container_defaults() -> Yaml:
     credentials = [
         {
             "name": name,
-            "valueFrom": {"secretKeyRef": {"name": "shoestring-s3", "key": name, "optional": True}},
+            "valueFrom": {"secretKeyRef": {"name": CREDENTIALS_SECRET, "key": name, "optional": True}},
         }
-        for name in CREDENTIALS
+        for name in CREDENTIAL_VARIABLES
     ]
     identity = [
         {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
@@ -203,7 +204,7 @@ def run_template(stages: list[RoutedStage]) -> Yaml:
         task = {
             "name": stage.name,
             "template": f"{stage.name}-routed",
-            "depends": " && ".join(stage.producers) or "approve",
+            "depends": " && ".join(stage.after) or "approve",
         }
         tasks.append(task | {"arguments": {"parameters": parameter_values(keys)}})
     return {"name": "run", "dag": {"tasks": tasks}}

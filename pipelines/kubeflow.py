@@ -12,6 +12,7 @@ from kfp import compiler
 
 from shoestring import components
 from shoestring.core.errors import UsageError
+from shoestring.pipelines.stage_graph import check_loops
 from shoestring.pipelines.train import train_pipeline
 
 PIPELINES = {"train": train_pipeline}
@@ -49,6 +50,10 @@ def import_pipeline(reference: str) -> Any:
 
 
 def write(pipeline: Any, path: Path) -> Path:
-    """Write a pipeline or a component as KFP's YAML. The name of `path` must end in .yaml."""
+    """Write a pipeline or a component as KFP's YAML. The name of `path` must end in .yaml.
+
+    Raises UsageError if a routed stage is in a loop.
+    """
+    check_loops(pipeline)
     compiler.Compiler().compile(pipeline, str(path))
     return path

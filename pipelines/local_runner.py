@@ -38,7 +38,8 @@ def run_compiled(compiled: Path, arguments: dict[str, Any], log: Path) -> bool:
     """Run a compiled pipeline; append what its steps print to `log`. Return True if every step succeeded.
 
     The runner deletes its workspace, and its artifacts are in a temporary folder: all results are in
-    Shoestring's store by then.
+    Shoestring's store by then. No step runs twice: a pod of this machine is not lost without its launcher,
+    which resumes the run by itself.
     """
     with (
         tempfile.TemporaryDirectory(prefix="shoestring-kfp-") as folder,
@@ -49,6 +50,7 @@ def run_compiled(compiled: Path, arguments: dict[str, Any], log: Path) -> bool:
             runner=local.SubprocessRunner(use_venv=False), pipeline_root=str(Path(folder) / "artifacts")
         )
         run = components.load_component_from_file(str(compiled))
+        drop_retries(run)
         try:
             run(**arguments)
         except RuntimeError as error:
@@ -56,6 +58,14 @@ def run_compiled(compiled: Path, arguments: dict[str, Any], log: Path) -> bool:
             print(error, file=out)
             return False
         return True
+
+
+def drop_retries(pipeline: Any) -> None:
+    """Remove the retry policies of a loaded pipeline's tasks, which the runner would follow."""
+    spec = pipeline.component_spec.implementation.graph
+    for component in (spec.root, *spec.components.values()):
+        for task in component.dag.tasks.values():
+            task.ClearField("retry_policy")
 
 
 def first_error(log: Path) -> str:

@@ -10,21 +10,21 @@ from typing import Any
 from kfp import dsl, kubernetes
 
 from shoestring.backends.local import WORLD_MOUNT_PATH
+from shoestring.backends.s3.location import CREDENTIAL_VARIABLES, CREDENTIALS_SECRET
 from shoestring.components.route import route
 from shoestring.components.settle import settle
+from shoestring.config.world import WORLD_FILES
 from shoestring.core.errors import UsageError
 from shoestring.core.record import SCHEMA_VERSION
 from shoestring.core.types import Need
 from shoestring.data.storage.import_closure import import_closure
+from shoestring.pipelines.producers import find_producers
 from shoestring.routing.dag import build_dag
 from shoestring.routing.dag import stages_from as stages_from
 from shoestring.routing.placement import ROUTE, SETTLE, STAGE_LABEL, is_stage
 from shoestring.runtime.admission.stage_request import RemainingStages
 from shoestring.stages.work import Origin
 
-# The world's files in a pod. Each comes from a ConfigMap `shoestring-NAME` with one key, NAME.yaml.
-WORLD_FILES = ("world", "pools", "prices", "policy", "budgets")
-CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
 IDENTITY_FIELDS = {
     "SHOESTRING_POD_NAMESPACE": "metadata.namespace",
     "SHOESTRING_POD_UID": "metadata.uid",
@@ -32,6 +32,8 @@ IDENTITY_FIELDS = {
 }
 # The user of the images.
 USER_ID = 8737
+# More would not help often: a lost pod is created again on the same pool.
+STAGE_RETRIES = 1
 # Inputs of a task through which KFP applies a placement.
 PLACEMENT_INPUTS = {
     "cpu_request",
@@ -78,10 +80,14 @@ def routed(
     /,
     upstream: Any = "",
     side_input: Any = "",
+    after: Any = (),
     origin: Origin | None = None,
     **inputs: Any,
 ) -> dsl.PipelineTask:
     """Put a router in front of one stage, and place the stage's pod by the router's outputs.
+
+    The router waits for all that the stage waits for: see `find_producers`. So does what is passed to
+    `.after()` of the returned task.
 
     Args:
         component: the stage's component, which is passed `inputs`. Without an input `decision_key` it is
@@ -91,6 +97,7 @@ def routed(
             returns this sequence.
         upstream: key of the manifest of the data that the stage reads; empty for the first stage.
         side_input: key of a second object that the stage reads. A change of either changes its result.
+        after: tasks that it waits for without reading their outputs.
         origin: for an author's own stage, the return value of `own_stage(module)`.
 
     KFP's cache is off for both tasks: a task that KFP skips would never settle what its router reserved.
@@ -98,26 +105,38 @@ def routed(
     """
     stage, is_external = needs[0].stage, "decision_key" not in (component.component_spec.inputs or {})
     check_component(component, stage, is_external, origin)
-    try:
-        build_dag(needs)
-    except ValueError as error:
-        raise UsageError(f"{component.name}: {error}") from None
-    remaining = RemainingStages(
-        schema_version=SCHEMA_VERSION, needs=tuple(needs), origin=origin, metered=not is_external
-    )
-    decided = router(run, remaining, upstream, side_input).outputs
+    check_needs(component, needs)
+    producers = find_producers(needs, inputs, upstream, side_input, after)
+    routing = router(run, remaining_stages(needs, origin, is_external), upstream, side_input)
+    producers.precede(routing)
     values = inputs | ({"origin": origin.model_dump_json()} if origin else {})
     make = external_task if is_external else stage_task
-    return apply_placement(make(component, stage, run, decided, values).set_display_name(stage), decided)
+    task = make(component, stage, run, routing.outputs, values).set_display_name(stage)
+    return forward_after(apply_placement(task, routing.outputs), routing)
+
+
+def remaining_stages(needs: Sequence[Need], origin: Origin | None, is_external: bool) -> RemainingStages:
+    """Return the stages that a router on Kubeflow, or on the local runner, is given."""
+    return RemainingStages(
+        schema_version=SCHEMA_VERSION,
+        engine="kubeflow",
+        needs=tuple(needs),
+        origin=origin,
+        metered=not is_external,
+    )
 
 
 def stage_task(
     component: Any, stage: str, run: RunParameters, decided: Any, inputs: dict[str, Any]
 ) -> dsl.PipelineTask:
-    """Return the task of a stage of Shoestring or of an author, in the image of its decision."""
+    """Return the task of a stage of Shoestring or of an author, in the image of its decision.
+
+    Kubeflow creates its pod once more after an eviction by the kubelet and after an exit code. That pod gets
+    an attempt of its own, or ends at once where another attempt would end like the first.
+    """
     job_id, decision_key = dsl.PIPELINE_JOB_ID_PLACEHOLDER, decided["decision_key"]
     task = component(world=run.world, run_id=run.run_id, job_id=job_id, decision_key=decision_key, **inputs)
-    return configure_pod(task, stage).set_container_image(decided["image"])
+    return configure_pod(task, stage).set_container_image(decided["image"]).set_retry(STAGE_RETRIES)
 
 
 def external_task(
@@ -126,7 +145,8 @@ def external_task(
     """Return the task of an external component, which only gets its inputs and its placement, in its own
     image.
 
-    The exit step settles it by its pod's times, and nothing stops it at the reserved amount.
+    The exit step settles it by its pod's times. It is not retried: a second pod would run it again from the
+    beginning, whatever the reason of the first end was.
     """
     task = component(**inputs).set_caching_options(False)
     kubernetes.add_pod_label(task, STAGE_LABEL, stage)
@@ -167,7 +187,7 @@ def check_component(component: Any, stage: str, is_external: bool, origin: Origi
             f"{name} has an input {reserved[0]}, which KFP overwrites when the pod is placed: rename the "
             "input"
         )
-    if is_external and (reserved := sorted(inputs & {"upstream", "side_input", "origin"})):
+    if is_external and (reserved := sorted(inputs & {"upstream", "side_input", "after", "origin"})):
         raise UsageError(
             f"{name} has an input {reserved[0]}, which is an argument of routed(): rename the input"
         )
@@ -178,6 +198,14 @@ def check_component(component: Any, stage: str, is_external: bool, origin: Origi
             else "pass routed() origin=own_stage(MODULE)"
         )
         raise UsageError(f"{name} does not say which code does its work: {fix}")
+
+
+def check_needs(component: Any, needs: Sequence[Need]) -> None:
+    """Raise UsageError if the stages of `needs` do not form a DAG that can be planned."""
+    try:
+        build_dag(needs)
+    except ValueError as error:
+        raise UsageError(f"{component.name}: {error}") from None
 
 
 def settle_step(run: RunParameters) -> dsl.PipelineTask:
@@ -202,7 +230,8 @@ def configure_pod(task: dsl.PipelineTask, stage: str) -> dsl.PipelineTask:
         kubernetes.use_config_map_as_volume(
             task, f"shoestring-{name}", f"{WORLD_MOUNT_PATH}/{name}", optional=True
         )
-    kubernetes.use_secret_as_env(task, "shoestring-s3", {name: name for name in CREDENTIALS}, optional=True)
+    credentials = {name: name for name in CREDENTIAL_VARIABLES}
+    kubernetes.use_secret_as_env(task, CREDENTIALS_SECRET, credentials, optional=True)
     for name, field_path in IDENTITY_FIELDS.items():
         kubernetes.use_field_path_as_env(task, name, field_path)
     kubernetes.empty_dir_mount(task, "scratch", "/tmp")
@@ -227,4 +256,16 @@ def apply_placement(task: dsl.PipelineTask, decided: Any) -> dsl.PipelineTask:
     task.register_pipeline_channels(
         [decided[name] for name in ("cpu", "memory", "accelerator", "accelerator_count")]
     )
+    return task
+
+
+def forward_after(task: dsl.PipelineTask, routing: dsl.PipelineTask) -> dsl.PipelineTask:
+    """Make `task.after()` apply to its router as well, which would otherwise decide too early."""
+    after = task.after
+
+    def both_after(*tasks: Any) -> dsl.PipelineTask:
+        routing.after(*tasks)
+        return after(*tasks)
+
+    task.after = both_after
     return task

@@ -31,7 +31,7 @@ from shoestring.reporting.runs.run_list import RunOverview, list_runs
 from shoestring.reporting.summary import RunSummary, summarise_run
 from shoestring.routing.decision import Decision
 from shoestring.routing.pages.explain import as_text
-from shoestring.runtime.admission.admit import RunRequest
+from shoestring.runtime.admission.first_request import RunRequest
 from shoestring.runtime.launch.local_run import LaunchOptions, is_done, run_here
 from shoestring.runtime.launch.local_world import check_runnable, ensure_default_world
 from shoestring.runtime.launch.run_request import (

@@ -22,7 +22,7 @@ leaks: [dep_time, dep_delay, arr_time, air_time]
 categorical: [carrier, origin, dest]
 numeric: [hour, distance]
 split: {by: [year, month, day]}
-budget_usd: "0.0015"
+budget_usd: "0.0025"
 deadline_s: 300
 train: {max_epochs: 2}
 """

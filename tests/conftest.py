@@ -15,6 +15,7 @@ from commands import RECIPE, Finished, Ran, flights_lines, shoestring
 from examples import register_profiles
 
 register_profiles()
+pytest.register_assert_rewrite("engine_scenarios")
 
 # Ledgers sync every entry to disk, which costs nothing in memory. Containers often have a small /dev/shm.
 MEMORY_FOLDER, MIN_MEMORY_BYTES = Path("/dev/shm"), 4 << 30

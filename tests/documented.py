@@ -4,7 +4,7 @@ A shell block is fenced as `sh TAG`:
 
     here        runs on the local machine, in `make test-all`
     kind        runs on the kind cluster, in `make kind`
-    kubeflow    runs where $SHOESTRING_KUBEFLOW names the address of a Kubeflow Pipelines server
+    kubeflow    runs in tests/kubeflow, where $SHOESTRING_KFP names the address of a Kubeflow Pipelines server
     developer   `make` targets of this repository
 """
 

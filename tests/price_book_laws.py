@@ -16,8 +16,8 @@ from shoestring.config.tariffs import Tariffs
 from shoestring.config.world import PriceBook
 from shoestring.core.money import MICRO
 from shoestring.core.types import Market, MarketTerms, Pool
-from shoestring.pricing.catalogues import Catalogue
-from shoestring.pricing.price_book import PriceListing, applies_to, validated_book
+from shoestring.pricing.catalogues import Catalogue, PriceListing
+from shoestring.pricing.price_book import applies_to, validated_book
 from shoestring.pricing.price_list import Commitment, PriceList
 from shoestring.pricing.rows import PriceRow
 from shoestring.pricing.validation import (

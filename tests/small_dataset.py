@@ -12,6 +12,8 @@ import pyarrow as pa
 from shoestring.backends.folder_store import FolderStore
 from shoestring.core.datasets import Encoding, Feature, Manifest
 from shoestring.core.types import Format
+from shoestring.data.formats.readers import EncodedRows
+from shoestring.data.loading.samples import Collator, SampleReader, Samples
 from shoestring.data.storage.blobs import save_manifest
 from shoestring.data.storage.part_writer import PartWriter
 
@@ -39,6 +41,16 @@ def encoding_of(train: Array) -> Encoding:
     return Encoding(
         features=(CODE, NUMBER), task="binary", classes=("no", "yes"), train_prior=(1 - share, share)
     )
+
+
+def reader(rows: Array, encoding: Encoding | None = None) -> SampleReader:
+    """Return the samples of rows that are stored ready to use."""
+    return SampleReader(EncodedRows([rows]), Collator(encoding or encoding_of(rows), rows.dtype))
+
+
+def samples(rows: Array, encoding: Encoding | None = None) -> Samples:
+    """Return all samples of rows that are stored ready to use."""
+    return reader(rows, encoding).take(np.arange(len(rows)))
 
 
 def dataset(store: FolderStore, scratch: Path, rows: dict[str, int]) -> str:

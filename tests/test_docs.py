@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 from collections.abc import Iterator
@@ -69,9 +68,10 @@ def shown(page: str) -> list[str]:
 
 
 def command_of(text: str) -> str:
-    """Return the longest beginning of a text that is a command."""
+    """Return the longest beginning of a text that is a command. `data RECIPE` is `data show RECIPE`."""
     words = text.split()
-    return next((name for end in (2, 1) if (name := " ".join(words[:end])) in COMMANDS), "")
+    found = next((name for end in (2, 1) if (name := " ".join(words[:end])) in COMMANDS), "")
+    return found or ("data show" if words[:1] == ["data"] else "")
 
 
 def options_of(name: str) -> set[str]:
@@ -160,14 +160,6 @@ def test_the_blocks_of_the_pages_run_on_this_machine(tmp_path: Path) -> None:
         folder = tmp_path / each.page.stem
         folder.mkdir(exist_ok=True)
         run_block(each, folder, HOME=str(folder))
-
-
-@pytest.mark.slow
-@pytest.mark.skipif("SHOESTRING_KUBEFLOW" not in os.environ, reason="no Kubeflow server is given")
-def test_the_blocks_of_the_pages_run_on_kubeflow(tmp_path: Path) -> None:
-    for each in tagged("kubeflow", "kubeflow.md"):
-        address = each.text.replace("http://localhost:8080", os.environ["SHOESTRING_KUBEFLOW"])
-        run_block(type(each)(each.page, each.line, each.info, address), tmp_path, HOME=str(tmp_path))
 
 
 def layout() -> dict[str, re.Pattern[str]]:

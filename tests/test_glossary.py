@@ -23,6 +23,7 @@ DEFINED_BY = {
     "guardrail": "Guardrails",
     "heartbeat": "Heartbeat",
     "hindsight": "hindsight",
+    "lease": "Lease",
     "ledger": "Ledger",
     "look-ahead": "Lookahead",
     "market": "Market",

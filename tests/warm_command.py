@@ -146,8 +146,10 @@ def serve(address: str) -> dict[str, Any]:
 
 if __name__ == "__main__":
     sys.path[0] = str(Path.cwd())
-    from shoestring.cli import main
+    from shoestring.cli import PLACES, load, main
 
+    for place in PLACES.values():
+        load(place)
     for name in SLOW_IMPORTS:
         with contextlib.suppress(ModuleNotFoundError):
             importlib.import_module(name)

@@ -1,11 +1,11 @@
-"""Claim: a stage whose supervisor is stopped is ended at most 15 s after its silence limit, and costs at most
+"""Claim: a stage whose supervisor is stopped is ended at most 10 s after its silence limit, and costs at most
 that time, and its pod's grace period, more than it reserved.
 
-python bench/kind/reaper.py [--runs 5] [--seed 0]
+python bench/kind/reaper.py [--runs 5] [--seed SEED]
 
 On the cluster of `make cluster`. Each run is a run of flights with its own seed. The supervisor of its
-training is stopped (SIGSTOP) while the training goes on. 15 s are a look every 5 s, and the time from one job
-of the reaper to the next.
+training is stopped (SIGSTOP) while the training goes on. 10 s are a look every 5 s, what a look takes, and
+what this process takes to see the end.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from pathlib import Path
 import yaml
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "kind"))
 
 from argo_runs import (
     StartedRun,
-    lived_s,
     open_store,
     read_world_file,
     stage_pod,
@@ -32,8 +32,10 @@ from argo_runs import (
 )
 from kind_cluster import Kind
 from machine import describe
+from pod_times import container_end, lived_s
 from stopped_supervisor import stop_supervisor
 
+from shoestring.backends.kubernetes.pod_lifetime import ENDED_ANNOTATION
 from shoestring.config.policy import Policy
 from shoestring.core.interfaces import Store
 from shoestring.core.receipt import Receipt
@@ -41,7 +43,7 @@ from shoestring.data.run_records import read_record
 from shoestring.routing.placement import POD_GRACE_S
 from shoestring.spending.heartbeat import silence_limit_s
 
-MAX_LOOK_S = 15.0
+MAX_LOOK_S = 10.0
 
 
 def stop_and_measure(kind: Kind, store: Store, seed: int, limit_s: float) -> tuple[str, bool]:
@@ -50,13 +52,15 @@ def stop_and_measure(kind: Kind, store: Store, seed: int, limit_s: float) -> tup
     name = stage_pod(kind, started.run_id, "train")["metadata"]["name"]
     stop_supervisor(kind, name)
     stopped_s = time.monotonic()
-    wait_for(lambda: kind.get("pod", name)["status"]["phase"] == "Failed" or None, "the end of the pod")
+    wait_for(
+        lambda: kind.get("pod", name)["metadata"].get("annotations", {}).get(ENDED_ANNOTATION),
+        "the reaper's end of the pod",
+    )
     ended_s = time.monotonic() - stopped_s
 
     def find_end() -> float | None:
         pod = kind.get("pod", name)
-        is_over = all("terminated" in box["state"] for box in pod["status"]["containerStatuses"])
-        return lived_s(pod) if is_over else None
+        return lived_s(pod) if container_end(pod) else None
 
     lived = wait_for(find_end, "the end of the containers")
     gone_s = time.monotonic() - stopped_s
@@ -73,7 +77,8 @@ def stop_and_measure(kind: Kind, store: Store, seed: int, limit_s: float) -> tup
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--seed", type=int, default=0)
+    # A training that was run before, with the same seed, is found again and has no pod.
+    parser.add_argument("--seed", type=int, default=int(time.time()) % 10**6)
     options = parser.parse_args()
     print(describe())
     kind = Kind("shoestring")

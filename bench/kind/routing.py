@@ -20,6 +20,7 @@ from typing import Any
 import yaml
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "kind"))
 
 from argo_runs import RAIN, StartedRun, wait_for

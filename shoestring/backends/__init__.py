@@ -1,3 +1,3 @@
-"""The only importer of kubernetes, minio and pynvml: the interfaces on a cluster, and the GPUs of this
-machine.
+"""The only importer of kubernetes, minio, obstore and pynvml: the interfaces on a cluster, source files on
+servers, and the GPUs of this machine.
 """

@@ -8,8 +8,10 @@ from typing import Any
 
 from shoestring.backends.kubernetes.api import Item, KubeApi, connect
 from shoestring.core.errors import UnknownName, UsageError
+from shoestring.routing.placement import KUBEFLOW_RUN_LABEL
 
 TEMPLATE = "shoestring-train"
+RUN_ID_PARAMETER = "run_id"
 FINISHED_PHASES = ("Succeeded", "Failed", "Error")
 EXECUTOR_PREFIXES = ("time=", "Error: exit status")
 """Prefixes of the lines that Argo's executor adds to a pod's message."""
@@ -44,6 +46,20 @@ class ArgoProgress:
         return self.phase in FINISHED_PHASES
 
 
+@dataclass(frozen=True, slots=True)
+class RunWorkflow:
+    """A Workflow, and the run that it belongs to.
+
+    `is_kubeflow`: its steps are Kubeflow's. `template` is its WorkflowTemplate; empty: it has none.
+    """
+
+    name: str
+    run_id: str
+    is_kubeflow: bool
+    template: str
+    parameters: Mapping[str, str]
+
+
 class Argo:
     """The runs of one namespace."""
 
@@ -51,19 +67,18 @@ class Argo:
         self._api, self._context, self._namespace = api, context, namespace
         self._path = f"/apis/argoproj.io/v1alpha1/namespaces/{namespace}"
 
-    def start(self, run_id: str, template: str, parameters: Mapping[str, str]) -> None:
-        """Create the Workflow of a run, named by its id.
+    def start(self, name: str, template: str, parameters: Mapping[str, str]) -> None:
+        """Create a Workflow of this name from a WorkflowTemplate; its parameter `run_id` is the run's id.
 
         Raises UsageError if the WorkflowTemplate is missing; ClusterError.
         """
         if self._api.get(f"{self._path}/workflowtemplates/{template}", "get workflowtemplates") is None:
             raise UsageError(self._missing_template(template))
-        values = {"run_id": run_id, **parameters}
-        arguments = {"parameters": [{"name": name, "value": value} for name, value in values.items()]}
+        arguments = {"parameters": [{"name": key, "value": value} for key, value in parameters.items()]}
         workflow = {
             "apiVersion": "argoproj.io/v1alpha1",
             "kind": "Workflow",
-            "metadata": {"name": run_id},
+            "metadata": {"name": name},
             "spec": {"workflowTemplateRef": {"name": template}, "arguments": arguments},
         }
         self._api.create(f"{self._path}/workflows", workflow, "create workflows")
@@ -77,18 +92,26 @@ class Argo:
             f"&& {kubectl} apply --filename argo/{template}.yaml"
         )
 
-    def read(self, run: str) -> ArgoProgress:
-        """Return the progress of a run, by its Workflow's name or its id.
+    def find(self, run: str) -> RunWorkflow:
+        """Return the newest Workflow of a run, by its Workflow's name, its id, or Kubeflow's id of it.
 
         Raises UnknownName, ClusterError.
         """
-        workflow = self._api.get(f"{self._path}/workflows/{run}", "get workflows")
+        named = self._api.get(f"{self._path}/workflows/{run}", "get workflows")
+        if named is not None and run_of_workflow(named).run_id != run:
+            return run_of_workflow(named)
+        workflows = list(self._api.list(f"{self._path}/workflows", "list workflows"))
+        found = find_workflow(run, workflows) or named
+        if found is None:
+            names = [each["metadata"]["name"] for each in workflows]
+            raise UnknownName(f"Workflow in namespace {self._namespace}", run, names)
+        return run_of_workflow(found)
+
+    def read(self, name: str) -> ArgoProgress:
+        """Return the progress of a Workflow. Raises UnknownName, ClusterError."""
+        workflow = self._api.get(f"{self._path}/workflows/{name}", "get workflows")
         if workflow is None:
-            workflows = list(self._api.list(f"{self._path}/workflows", "list workflows"))
-            workflow = find_workflow(run, workflows)
-            if workflow is None:
-                names = [each["metadata"]["name"] for each in workflows]
-                raise UnknownName(f"Workflow in namespace {self._namespace}", run, names)
+            raise UnknownName(f"Workflow in namespace {self._namespace}", name, [])
         return parse_progress(workflow)
 
 
@@ -97,16 +120,28 @@ def open_argo(context: str, namespace: str) -> Argo:
     return Argo(connect(context), context, namespace)
 
 
-def find_workflow(run_id: str, workflows: Iterable[Item]) -> Item | None:
-    """Return the newest Workflow of a run: its parameter `run_id`, or its uid, is the run's id."""
-
-    def run_id_parameter(workflow: Item) -> str:
-        arguments = (workflow.get("spec") or {}).get("arguments") or {}
-        parameters: list[dict[str, Any]] = arguments.get("parameters") or []
-        return next((str(each.get("value", "")) for each in parameters if each["name"] == "run_id"), "")
-
-    matching = [each for each in workflows if run_id in (each["metadata"]["uid"], run_id_parameter(each))]
+def find_workflow(run: str, workflows: Iterable[Item]) -> Item | None:
+    """Return the newest Workflow of a run, by the run's id or the Workflow's uid."""
+    matching = [each for each in workflows if run in (each["metadata"]["uid"], run_of_workflow(each).run_id)]
     return max(matching, key=lambda workflow: str(workflow["metadata"]["creationTimestamp"]), default=None)
+
+
+def run_of_workflow(workflow: Item) -> RunWorkflow:
+    """Return a Workflow as the run that it belongs to.
+
+    The id is its parameter `run_id`, else its uid; of Kubeflow's, the id that Kubeflow gave the run.
+    """
+    meta, spec = workflow["metadata"], workflow.get("spec") or {}
+    listed: list[dict[str, Any]] = (spec.get("arguments") or {}).get("parameters") or []
+    parameters = {str(each["name"]): str(each.get("value", "")) for each in listed}
+    of_kubeflow = (meta.get("labels") or {}).get(KUBEFLOW_RUN_LABEL, "")
+    return RunWorkflow(
+        name=meta["name"],
+        run_id=of_kubeflow or parameters.get(RUN_ID_PARAMETER) or meta.get("uid", ""),
+        is_kubeflow=bool(of_kubeflow),
+        template=(spec.get("workflowTemplateRef") or {}).get("name") or "",
+        parameters=parameters,
+    )
 
 
 def parse_progress(workflow: Item) -> ArgoProgress:

@@ -12,9 +12,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from shoestring.core.errors import NotInStore, StoreError, StoreFull
+from shoestring.core.interfaces import ListedObject
 from shoestring.core.store_layout import check_key, check_prefix
 from shoestring.core.types import STANDARD_CLASS
 
+MARKS = ".verified"
+"""The folder of the marks of verified objects. Its name begins with a dot, so nothing in it is an object."""
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -27,12 +30,18 @@ class FolderStore:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.place = str(root)
 
     def fetch(self, key: str) -> Path:
         path = self.root / check_key(key)
         if not path.is_file():
             raise NotInStore(key)
         return path
+
+    def read(self, key: str, start: int, stop: int) -> bytes:
+        with self.fetch(key).open("rb") as file:
+            file.seek(start)
+            return file.read(stop - start)
 
     def put(
         self, key: str, data: bytes | Path, *, if_absent: bool = False, storage_class: str = STANDARD_CLASS
@@ -100,10 +109,53 @@ class FolderStore:
         # while it wrote or probed the volume.
         yield from sorted(key for key in found if key.startswith(prefix) and "/." not in f"/{key}")
 
-    def modified(self, prefix: str) -> Mapping[str, datetime]:
+    def objects(self, prefix: str) -> Mapping[str, ListedObject]:
         found = {}
         for key in self.list(prefix):
-            # An object that is deleted by hand meanwhile is left out.
+            # An object that is deleted meanwhile is left out.
             with contextlib.suppress(FileNotFoundError):
-                found[key] = datetime.fromtimestamp((self.root / key).stat().st_mtime, UTC)
+                found[key] = self._stat(key)
         return found
+
+    def _stat(self, key: str) -> ListedObject:
+        found = (self.root / key).stat()
+        return ListedObject(found.st_size, datetime.fromtimestamp(found.st_mtime, UTC))
+
+    def modified(self, prefix: str) -> Mapping[str, datetime]:
+        return {key: found.modified_at for key, found in self.objects(prefix).items()}
+
+    def delete(self, key: str, written_before: datetime | None = None) -> bool:
+        path = self.root / check_key(key)
+        try:
+            if written_before is not None and self._stat(key).modified_at >= written_before:
+                return False
+            self.forget_verified(key)
+            path.unlink()
+            self._sync_folder(path.parent)
+        except FileNotFoundError:
+            return True
+        except OSError as error:
+            raise StoreError(f"cannot delete {key} in {self.root}: {error.strerror or error}") from error
+        return True
+
+    def verified_version(self, key: str) -> str:
+        try:
+            return self._mark(key).read_text()
+        except OSError:
+            return ""
+
+    def mark_verified(self, key: str, version: str) -> None:
+        mark = self._mark(key)
+        temporary = mark.with_name(f"{mark.name}.{uuid.uuid4().hex}")
+        # A mark that is lost costs one more look at the bytes, so it is not flushed.
+        with contextlib.suppress(OSError):
+            mark.parent.mkdir(parents=True, exist_ok=True)
+            temporary.write_text(version)
+            temporary.replace(mark)
+
+    def forget_verified(self, key: str) -> None:
+        with contextlib.suppress(OSError):
+            self._mark(key).unlink()
+
+    def _mark(self, key: str) -> Path:
+        return self.root / MARKS / check_key(key)

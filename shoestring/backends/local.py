@@ -5,7 +5,6 @@ Tests use them as fakes of a cluster.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
 import time
@@ -16,10 +15,12 @@ from pathlib import Path
 from typing import Literal, Self
 
 import psutil
+import yaml
 from pydantic import Field, model_validator
 
 from shoestring.backends.folder_store import FolderStore
-from shoestring.backends.processes import PsutilTelemetry
+from shoestring.backends.processes import PsutilTelemetry, boot_fraction_s
+from shoestring.backends.sources.obstore_sources import ObstoreSources
 from shoestring.config.budgets import Budgets
 from shoestring.config.policy import Policy
 from shoestring.config.tariffs import Tariffs
@@ -30,8 +31,8 @@ from shoestring.core.interfaces import Clock, PodLifetime
 from shoestring.core.pod_ref import LabelledPod, LocalProcess, PodRef
 from shoestring.core.record import SCHEMA_VERSION, SchemaVersion, digest
 from shoestring.core.types import Placement, Pool, Quote
-from shoestring.pricing.catalogues import FileVersions, file_versions, open_catalogue
-from shoestring.pricing.price_book import PriceListing, build_price_book, charged_price, read_listing
+from shoestring.pricing.catalogues import ListingFile, PriceListing, open_catalogue, read_listing
+from shoestring.pricing.price_book import build_price_book, charged_price
 from shoestring.pricing.price_list import PriceList
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -89,15 +90,19 @@ class FilePrices:
 
         Raises WorldError.
         """
-        self._source, self._clock = source, clock or WallClock()
+        self._clock = clock or WallClock()
         self.listing = price_listing(world, source)
-        self._book = self._build(world, self.listing)
-        self._price_list, self._newest = self.listing.price_list, self._book
-        self._version = self._current_version()
-        self._newest_listing: PriceListing | None = self.listing
+        self._book = self._newest = self._build(world, self.listing)
+        self._file = ListingFile(self.listing, source, self._read)
 
     def _build(self, world: WorldFile, listing: PriceListing) -> PriceBook:
         return build_price_book(listing, world.pools, world.usable_tariffs, self._clock.now().date())
+
+    def _read(self, source: Path) -> PriceListing:
+        file = read_world_file(source)
+        listing = price_listing(file, source)
+        self._newest = self._build(file, listing)
+        return listing
 
     def book(self) -> PriceBook:
         return self._book
@@ -107,29 +112,13 @@ class FilePrices:
 
         A file that is half written is ignored.
         """
-        self._read_again()
+        self._file.look()
         return find_price(self._newest.quotes, quote)
 
     def charged_usd_per_hour(self, quote: Quote, pool: Pool) -> Decimal | None:
-        self._read_again()
-        if self._newest_listing is None:
+        if (listing := self._file.look()) is None:
             return None
-        today = self._clock.now().date()
-        return charged_price(self._newest_listing, pool, quote.market, today, quote.usd_per_hour)
-
-    def _read_again(self) -> None:
-        """Read the files if one has changed. `_newest_listing` is None while they cannot be read."""
-        if self._source is None or (version := self._current_version()) == self._version:
-            return
-        self._version, self._newest_listing = version, None
-        with contextlib.suppress(WorldError):
-            file = read_world_file(self._source)
-            self._price_list = file
-            listing = price_listing(file, self._source)
-            self._newest, self._newest_listing = self._build(file, listing), listing
-
-    def _current_version(self) -> FileVersions:
-        return file_versions(self._source, self._price_list) if self._source else ()
+        return charged_price(listing, pool, quote.market, self._clock.now().date(), quote.usd_per_hour)
 
 
 def price_listing(world: WorldFile, source: Path | None) -> PriceListing:
@@ -183,15 +172,6 @@ class LocalCluster:
             return PodLifetime(alive=False, started_at=started_at)
 
 
-def boot_fraction_s() -> float:
-    """Return the seconds that psutil's creation times lack: Linux counts them from a boot time in whole
-    seconds.
-    """
-    if not hasattr(time, "CLOCK_BOOTTIME"):
-        return 0.0
-    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) - psutil.boot_time()
-
-
 def thread_variables(cores: int) -> dict[str, str]:
     """Return the environment that sets the thread count of numeric libraries, which read it when they are
     loaded.
@@ -241,7 +221,32 @@ def default_world_path() -> Path:
 def read_world_file(path: Path) -> WorldFile:
     """Parse a world file. Raises WorldError, which names the field and the fix."""
     missing = f"there is no world file at {path}: make one with `shoestring world init --out {path}`"
-    return parse(read_text(path, missing, WorldError), WorldFile, str(path), WorldError)
+    text = read_text(path, missing, WorldError)
+    check_not_clusters(path, text)
+    return parse(text, WorldFile, str(path), WorldError)
+
+
+def check_not_clusters(path: Path, text: str) -> None:
+    """Raises WorldError if a file is `world.yaml` of a cluster, of which the other files are missing."""
+    try:
+        content = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError):
+        # The parser of world files reports it.
+        return
+    if not isinstance(content, dict) or not isinstance(content.get("store"), dict):
+        return
+    folder = path.absolute().parent.parent
+    mounted = path.absolute().parent.name == "world" and (folder / "pools").is_dir()
+    wanted = (
+        f"give its folder, --world {folder}"
+        if mounted
+        else "--world takes a folder with world/world.yaml, pools/pools.yaml, prices/prices.yaml, "
+        "policy/policy.yaml and budgets/budgets.yaml"
+    )
+    raise WorldError(
+        f"{path} is the world.yaml of a cluster (its store is on S3), one of five files: {wanted}; or read "
+        "them all from the cluster, with --on CONTEXT"
+    )
 
 
 def open_local_world(
@@ -266,6 +271,7 @@ def open_local_world(
         prices=prices,
         cluster=LocalCluster(file.pools),
         store=FolderStore((store or Path(file.store)).expanduser().absolute()),
+        remote=ObstoreSources(),
         telemetry=PsutilTelemetry(),
         clock=clock or WallClock(),
         pod=this_process(),

@@ -14,6 +14,7 @@ from pathlib import Path, PosixPath
 from threading import Lock
 
 from shoestring.core.errors import NotInStore
+from shoestring.core.interfaces import ListedObject
 from shoestring.core.store_layout import check_key, check_prefix
 from shoestring.core.types import STANDARD_CLASS
 
@@ -41,6 +42,8 @@ class MemoryPath(PosixPath):
 class MemoryStore:
     """A store that all threads of one process share, and that is gone with the process."""
 
+    place = "the memory of this process"
+
     def __init__(self) -> None:
         self._objects: dict[str, bytes] = {}
         self._written: dict[str, datetime] = {}
@@ -60,6 +63,9 @@ class MemoryStore:
         path = MemoryPath(self._scratch, str(next(self._fetch_count)))
         path.data = data
         return path
+
+    def read(self, key: str, start: int, stop: int) -> bytes:
+        return self.fetch(key).read_bytes()[start:stop]
 
     def put(
         self, key: str, data: bytes | Path, *, if_absent: bool = False, storage_class: str = STANDARD_CLASS
@@ -86,5 +92,25 @@ class MemoryStore:
             found = list(takewhile(lambda key: key.startswith(prefix), islice(self._sorted, first, None)))
         yield from (key for key in found if "/." not in f"/{key}")
 
+    def objects(self, prefix: str) -> Mapping[str, ListedObject]:
+        keys = list(self.list(prefix))
+        with self._lock:
+            return {
+                key: ListedObject(len(self._objects[key]), self._written[key])
+                for key in keys
+                if key in self._objects
+            }
+
     def modified(self, prefix: str) -> Mapping[str, datetime]:
-        return {key: self._written[key] for key in self.list(prefix)}
+        return {key: found.modified_at for key, found in self.objects(prefix).items()}
+
+    def delete(self, key: str, written_before: datetime | None = None) -> bool:
+        check_key(key)
+        with self._lock:
+            if key not in self._objects:
+                return True
+            if written_before is not None and self._written[key] >= written_before:
+                return False
+            del self._objects[key], self._written[key]
+            (self._unsorted if key in self._unsorted else self._sorted).remove(key)
+        return True

@@ -62,6 +62,11 @@ def descendants(pid: int) -> list[psutil.Process]:
     return found
 
 
+def is_running(process: psutil.Process) -> bool:
+    """Return whether this very process runs: it has not ended, and no later one has its id."""
+    return process.is_running() and not _is_zombie(process)
+
+
 def end_descendants() -> None:
     """Kill all descendants of this process."""
     _end_children(os.getpid())
@@ -211,3 +216,12 @@ def _children_cpu_s(process: psutil.Process) -> float:
     """Return the CPU seconds of children that ended and were waited for, with theirs."""
     times = process.cpu_times()
     return float(getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0))
+
+
+def boot_fraction_s() -> float:
+    """Return the seconds that psutil's creation times lack: Linux counts them from a boot time in whole
+    seconds.
+    """
+    if not hasattr(time, "CLOCK_BOOTTIME"):
+        return 0.0
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) - psutil.boot_time()

@@ -7,56 +7,109 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
 import shoestring
-from shoestring.cli.authoring import compile_, new, schema, upload
-from shoestring.cli.engine import route, settle, stage
-from shoestring.cli.money import approvals, approve, export, ledger, reconcile
-from shoestring.cli.platform import policy, prices, reap, world
-from shoestring.cli.running import plan, run, simulate, watch
-from shoestring.cli.understanding import actuals, explain, hindsight, replay, report, runs
 from shoestring.core.errors import ShoestringError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 RENAMED_COMMANDS = {"sweep": "reap"}
 
-COMMANDS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
-    "Running": {"run": run.run, "watch": watch.watch, "plan": plan.plan, "simulate": simulate.simulate},
+COMMANDS: dict[str, dict[str, str]] = {
+    "Running": {
+        "init": "authoring.init:init",
+        "data": "running.data:app",
+        "plan": "running.plan:plan",
+        "run": "running.run:run",
+        "watch": "running.watch:watch",
+        "simulate": "running.simulate:simulate",
+    },
     "Understanding a run": {
-        "runs": runs.app,
-        "explain": explain.explain,
-        "replay": replay.replay,
-        "report": report.report,
-        "actuals": actuals.show_actuals,
-        "hindsight": hindsight.show_hindsight,
+        "runs": "understanding.runs:app",
+        "explain": "understanding.explain:explain",
+        "replay": "understanding.replay:replay",
+        "report": "understanding.report:report",
+        "actuals": "understanding.actuals:show_actuals",
+        "hindsight": "understanding.hindsight:show_hindsight",
     },
     "Money": {
-        "ledger": ledger.app,
-        "approve": approve.approve,
-        "approvals": approvals.list_approvals,
-        "reconcile": reconcile.show_reconciliation,
-        "export": export.app,
+        "ledger": "money.ledger:app",
+        "approve": "money.approve:approve",
+        "approvals": "money.approvals:list_approvals",
+        "reconcile": "money.reconcile:show_reconciliation",
+        "export": "money.export:app",
     },
-    "Platform": {"world": world.app, "prices": prices.app, "policy": policy.app, "reap": reap.reap},
+    "Platform": {
+        "world": "platform.world:app",
+        "where": "platform.where:where",
+        "gc": "platform.gc:gc",
+        "prices": "platform.prices:app",
+        "policy": "platform.policy:app",
+        "reap": "platform.reap:reap",
+    },
     "Authoring": {
-        "new": new.new,
-        "compile": compile_.compile_pipelines,
-        "upload": upload.upload,
-        "schema": schema.schema,
+        "new": "authoring.new:new",
+        "compile": "authoring.compile_:compile_pipelines",
+        "upload": "authoring.upload:upload",
+        "schema": "authoring.schema:schema",
     },
-    "Called by engines": {"route": route.route, "stage": stage.stage, "settle": settle.settle},
+    "Called by engines": {
+        "route": "engine.route:route",
+        "stage": "engine.stage:stage",
+        "settle": "engine.settle:settle",
+    },
 }
+"""The function or group of each command, below `shoestring.cli`. Only the module of the command that is
+called is imported: a route step is not billed for the imports of the others.
+"""
+PLACES = {name: place for names in COMMANDS.values() for name, place in names.items()}
+
+
+def load(place: str) -> Any:
+    """Return the function or the Typer app of a command."""
+    module, _, name = place.partition(":")
+    return getattr(import_module(f"shoestring.cli.{module}"), name)
+
+
+@cache
+def command_named(name: str) -> Any:
+    """Return a command as Typer runs it."""
+    command, parent = load(PLACES[name]), typer.Typer(rich_markup_mode=None)
+    heading = next(heading for heading, names in COMMANDS.items() if name in names)
+    if isinstance(command, typer.Typer):
+        parent.add_typer(command, name=name, rich_help_panel=heading)
+    else:
+        parent.command(name, rich_help_panel=heading)(command)
+    return typer.main.get_group(parent).commands[name]
+
+
+class Commands(Mapping[str, Any]):
+    """The commands by name, each imported when it is read."""
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in PLACES:
+            raise KeyError(name)
+        return command_named(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(PLACES)
+
+    def __len__(self) -> int:
+        return len(PLACES)
 
 
 class CommandGroups(TyperGroup):
     """The top-level command, whose help lists the commands under the headings of `COMMANDS`."""
+
+    def __init__(self, **about: Any) -> None:
+        super().__init__(**about)
+        self.commands: Any = Commands()
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command that the first argument names. Raises UsageError for a name that was replaced."""
@@ -99,14 +152,6 @@ def shoestring_command(
     """Machine-learning pipelines that stay inside their budget."""
 
 
-for heading, commands in COMMANDS.items():
-    for name, command in commands.items():
-        if isinstance(command, typer.Typer):
-            app.add_typer(command, name=name, rich_help_panel=heading)
-        else:
-            app.command(name, rich_help_panel=heading)(command)
-
-
 def main() -> None:
     """Run the console script. Errors go to stderr as sentences and, with `--json`, to stdout as one JSON
     object.
@@ -116,11 +161,30 @@ def main() -> None:
     except ShoestringError as error:
         exit_with_error(str(error), error.exit_code)
     except OSError as error:
-        # Errors of the store were already converted to StoreError: this one comes from a folder named on the
-        # command line, or from the disk that holds temporary files.
-        exit_with_error(str(error), 1)
+        # Errors of the store were already converted to StoreError: this one comes from a file or folder named
+        # on the command line, or from the disk that holds temporary files.
+        exit_with_error(*file_error(error))
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def file_error(error: OSError) -> tuple[str, int]:
+    """Return the sentence for a file or folder that cannot be used, and the exit code: 2 if its path is
+    wrong.
+    """
+    path, reason = error.filename2 or error.filename, (error.strerror or str(error)).lower()
+    match error:
+        case IsADirectoryError():
+            reason = "it is a folder, and a file is needed"
+        case NotADirectoryError() | FileExistsError():
+            reason = "it is a file, or a part of its path is one, and a folder is needed"
+        case FileNotFoundError():
+            reason = "there is no such file or folder"
+        case PermissionError():
+            reason = "permission denied"
+        case _:
+            return f"cannot use {path}: {reason}" if path else str(error), 1
+    return f"cannot use {path}: {reason}", 2
 
 
 def exit_with_error(reason: str, exit_code: int) -> None:

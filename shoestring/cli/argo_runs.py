@@ -10,20 +10,33 @@ import json
 import re
 import secrets
 import time
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
 import typer
 from pydantic import ValidationError
 
-from shoestring.backends.argo import TEMPLATE, Argo, ArgoProgress, ArgoStep, open_argo
+from shoestring.backends.argo import (
+    RUN_ID_PARAMETER,
+    TEMPLATE,
+    Argo,
+    ArgoProgress,
+    ArgoStep,
+    RunWorkflow,
+    open_argo,
+)
 from shoestring.cli.options import budget_from_option
 from shoestring.cli.run_end import print_run_end
-from shoestring.core.errors import ClusterError, UsageError
+from shoestring.config.world import World
+from shoestring.core.errors import ClusterError, NotAllowed, UnknownName, UsageError
 from shoestring.core.record import validation_message
 from shoestring.data.recipe import Recipe
-from shoestring.reporting.summary import RunSummary
+from shoestring.data.run_records import open_run
+from shoestring.reporting.run_reader import read_run_story
+from shoestring.reporting.summary import RunSummary, summarise_run
+from shoestring.runtime.admission.approvals import previous_request
+from shoestring.runtime.open_world import open_world_on
 
 POLL_INTERVAL_S = 1.0
 
@@ -41,49 +54,156 @@ def run_on(
     """Start a run of a recipe on the cluster and follow it to its end."""
     budget_usd = budget_from_option(budget) or recipe.budget_usd
     argo = open_argo(context, namespace)
-    # The name of a Workflow is also a label value: no underscores, at most 63 characters.
-    name = re.sub("[_-]+", "-", recipe.name)[:40].strip("-")
-    run_id = f"{name}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
-    argo.start(
-        run_id,
-        template or TEMPLATE,
-        {
-            "recipe": recipe.model_dump_json(),
-            "budget_usd": str(budget_usd),
-            "deadline_s": str(deadline_s or recipe.deadline_s or 0),
-            "seed": str(recipe.seed if seed is None else seed),
-        },
-    )
-    cluster_options = f"--on {context} --namespace {namespace}"
+    run_id = f"{workflow_name(recipe.name)}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+    parameters = {
+        RUN_ID_PARAMETER: run_id,
+        "recipe": recipe.model_dump_json(),
+        "budget_usd": str(budget_usd),
+        "deadline_s": str(deadline_s or recipe.deadline_s or 0),
+        "seed": str(recipe.seed if seed is None else seed),
+    }
+    argo.start(run_id, template or TEMPLATE, parameters)
+    follow_started(argo, run_id, run_id, context, namespace, as_json)
+
+
+def workflow_name(text: str) -> str:
+    """Return the beginning of a Workflow's name, which is also a label value: no underscores, at most 63
+    characters with what follows.
+    """
+    return re.sub("[^a-z0-9]+", "-", text.lower())[:40].strip("-")
+
+
+def follow_started(argo: Argo, name: str, run_id: str, context: str, namespace: str, as_json: bool) -> None:
+    """Follow a Workflow that this command created to its end."""
     typer.echo(
         f"{run_id} has started and continues without this command. Follow it with: shoestring watch {run_id} "
-        f"{cluster_options}",
+        f"--on {context} --namespace {namespace}",
         err=True,
     )
-    print_workflow_end(
-        follow_workflow(argo, run_id, lambda step: typer.echo(step_text(step), err=True)),
-        context,
-        namespace,
-        as_json,
-    )
+    progress = follow_workflow(argo, name, lambda step: typer.echo(step_text(step), err=True))
+    print_workflow_end(progress, context, namespace, as_json)
 
 
-def watch_on(context: str, namespace: str, run: str, as_json: bool) -> None:
-    """Follow a run on the cluster, by its Workflow's name or its own id."""
+def resume_on(
+    context: str,
+    namespace: str,
+    template: str | None,
+    run_id: str,
+    budget: str | None,
+    deadline_s: float | None,
+    seed: int | None,
+    as_json: bool,
+) -> None:
+    """Run the pipeline of a run again, under the run's id, and follow it to its end.
+
+    Its stages that are done are found in the cache, and training continues from its checkpoint.
+    """
+    budget_usd, argo = budget_from_option(budget), open_argo(context, namespace)
+    earlier = earlier_run(argo, context, namespace, run_id)
+    if earlier.progress is not None and is_done(earlier.progress):
+        typer.echo(f"{run_id} is done: nothing was started, and nothing was spent", err=True)
+        print_workflow_end(earlier.progress, context, namespace, as_json)
+        return
+    if seed is not None and earlier.parameters.get("seed", str(seed)) != str(seed):
+        kept = earlier.parameters["seed"]
+        raise UsageError(f"{run_id} was started with seed {kept}: a resumed run keeps its seed")
+    changed = {
+        RUN_ID_PARAMETER: run_id,
+        **({} if budget_usd is None else {"budget_usd": str(budget_usd)}),
+        **({} if deadline_s is None else {"deadline_s": str(deadline_s)}),
+    }
+    name = f"{workflow_name(run_id)}-{secrets.token_hex(4)}"
+    argo.start(name, template or earlier.template or TEMPLATE, {**earlier.parameters, **changed})
+    follow_started(argo, name, run_id, context, namespace, as_json)
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierRun:
+    """The arguments of a run that is resumed. `progress`: of its last Workflow; None: it was deleted."""
+
+    template: str
+    parameters: Mapping[str, str]
+    progress: ArgoProgress | None
+
+
+def earlier_run(argo: Argo, context: str, namespace: str, run_id: str) -> EarlierRun:
+    """Return a run that has ended, by its last Workflow; without one, by its records in the cluster's store.
+
+    Raises:
+        UsageError: it still runs, or ran on Kubeflow.
+        UnknownName: there is no such run.
+    """
+    try:
+        found = argo.find(run_id)
+    except UnknownName:
+        return EarlierRun(
+            "", stored_parameters(open_world_on(context, namespace, reads_only=True), run_id), None
+        )
+    if found.is_kubeflow:
+        raise UsageError(kubeflow_resume(run_id))
+    progress = argo.read(found.name)
+    if not progress.is_finished:
+        raise UsageError(
+            f"{run_id} is still running, as Workflow {found.name}: follow it with shoestring watch {run_id} "
+            f"--on {context} --namespace {namespace}"
+        )
+    return EarlierRun(found.template, found.parameters, progress)
+
+
+def kubeflow_resume(run_id: str) -> str:
+    return f"{run_id} is a run of Kubeflow: resume it with `shoestring upload --run --run-id {run_id}`"
+
+
+def stored_parameters(world: World, run_id: str) -> dict[str, str]:
+    """Return the parameters of a run by its records.
+
+    Raises UnknownName; UsageError if it cannot be resumed.
+    """
+    run = open_run(world.store, run_id)
+    if summarise_run(read_run_story(world.store, run_id)).status == "done":
+        raise UsageError(f"{run_id} is done: there is nothing to resume")
+    if run.starts and run.start.engine == "kubeflow":
+        raise UsageError(kubeflow_resume(run_id))
+    budget_usd, deadline_s = previous_request(world, run)
+    return {
+        "recipe": run.record.recipe.model_dump_json(),
+        "budget_usd": str(budget_usd),
+        "deadline_s": str(deadline_s or 0),
+        "seed": str(run.record.seed),
+    }
+
+
+def is_done(progress: ArgoProgress) -> bool:
+    return bool(progress.summary) and parse_summary(progress).status == "done"
+
+
+def find_on(context: str, namespace: str, run: str) -> RunWorkflow | None:
+    """Return the newest Workflow of a run on the cluster; None if there is none, or none may be read.
+
+    Raises ClusterError.
+    """
+    try:
+        return open_argo(context, namespace).find(run)
+    except (UnknownName, NotAllowed):
+        return None
+
+
+def watch_workflow(context: str, namespace: str, name: str, as_json: bool) -> None:
+    """Follow a run on the cluster, by its Workflow's name."""
 
     def on_change(step: ArgoStep) -> None:
         typer.echo(json.dumps(asdict(step)) if as_json else step_text(step))
 
     print_workflow_end(
-        follow_workflow(open_argo(context, namespace), run, on_change), context, namespace, as_json
+        follow_workflow(open_argo(context, namespace), name, on_change), context, namespace, as_json
     )
 
 
-def follow_workflow(argo: Argo, run: str, on_change: Callable[[ArgoStep], None]) -> ArgoProgress:
-    """Report every step when it changes, until the run is over."""
+def follow_workflow(argo: Argo, name: str, on_change: Callable[[ArgoStep], None]) -> ArgoProgress:
+    """Report every step of a Workflow when it changes, until the run is over."""
     last_seen: dict[tuple[str, int], ArgoStep] = {}
     while True:
-        progress = argo.read(run)
+        progress = argo.read(name)
         for step in progress.steps:
             if last_seen.get((step.name, step.attempt)) != step:
                 last_seen[step.name, step.attempt] = step
@@ -106,18 +226,23 @@ def print_workflow_end(progress: ArgoProgress, context: str, namespace: str, as_
         raise ClusterError(
             f"{progress.workflow} ended as {progress.phase}, and its exit step wrote no summary: {last}"
         )
-    try:
-        summary = RunSummary.model_validate_json(progress.summary)
-    except ValidationError as error:
-        raise ClusterError(
-            f"the summary of {progress.workflow} was written by another version of Shoestring: "
-            f"{validation_message(error)}"
-        ) from None
+    summary = parse_summary(progress)
     selector = f"shoestring.dev/run={summary.run_id}"
     logs = f"kubectl --context {context} --namespace {namespace} logs --selector {selector}"
     hint = f"output of its steps: {logs} --container main --tail -1 --prefix"
     hints = () if summary.status == "refused" else (hint,)
     print_run_end(summary, f"in its store, runs/{summary.run_id}/report.html", hints, as_json)
+
+
+def parse_summary(progress: ArgoProgress) -> RunSummary:
+    """Return the summary that the exit step wrote. Raises ClusterError."""
+    try:
+        return RunSummary.model_validate_json(progress.summary)
+    except ValidationError as error:
+        raise ClusterError(
+            f"the summary of {progress.workflow} was written by another version of Shoestring: "
+            f"{validation_message(error)}"
+        ) from None
 
 
 def check_local_only(**options: object) -> None:

@@ -19,7 +19,9 @@ MAX_SEED = 2**32 - 1
 WorldOption = Annotated[
     Path | None,
     typer.Option(
-        "--world", help="world file; default: $SHOESTRING_WORLD, else ~/.config/shoestring/world.yaml"
+        "--world",
+        help="world file, or folder of a cluster's world; default: $SHOESTRING_WORLD, else "
+        "~/.config/shoestring/world.yaml",
     ),
 ]
 StoreOption = Annotated[
@@ -82,7 +84,6 @@ RunIdOption = Annotated[str, typer.Option(help="id of the run")]
 WorldPathOption = Annotated[
     str, typer.Option(help="world file, or folder of a cluster's world; default: as for `run`")
 ]
-ClusterWorldOption = Annotated[str, typer.Option(help="folder of a cluster's world; default: as for `run`")]
 
 
 def budget_from_option(text: str | None, option: str = "--budget") -> Decimal | None:

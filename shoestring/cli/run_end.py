@@ -23,6 +23,8 @@ def print_run_end(summary: RunSummary, report: str, hints: tuple[str, ...], as_j
         typer.echo(f"{summary.run_id}: {summary.status}, {spent} spent" + (f"; {quality}" if quality else ""))
         if summary.overrun_usd:
             typer.echo(f"overrun: ${summary.overrun_usd} above the cap, which the ledger could not book")
+        if summary.late_s:
+            typer.echo(f"the deadline was missed: the last stage ended {summary.late_s:,.1f} s late")
         typer.echo(f"report: {report}")
         if summary.quality_warning:
             typer.echo(f"the model is {summary.quality_warning}")

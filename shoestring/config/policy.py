@@ -1,4 +1,4 @@
-"""The policy of a platform team: placement preferences, trials, migration, start times, guardrails."""
+"""The policy of a platform team: preferences, trials, migration, start times, guardrails, retention."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from shoestring.config.adaptation import AdaptationLimits
 from shoestring.config.guardrails import CarbonGrid, Guardrails
 from shoestring.config.preferences import CandidatePolicy, Preferences
+from shoestring.config.retention import RetentionPolicy
 from shoestring.core.record import Record
 from shoestring.core.types import Market
 
@@ -131,6 +132,9 @@ class Policy(Preferences):
         ge=0,
         description="on those markets, seconds without a readable price after which the on-demand price is "
         "charged, from the last readable price on",
+    )
+    retention: RetentionPolicy = Field(
+        RetentionPolicy(), exclude_if=lambda retention: retention == RetentionPolicy()
     )
     adaptation_limits: AdaptationLimits = AdaptationLimits()
     guardrails: Guardrails = Guardrails()

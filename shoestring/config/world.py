@@ -14,7 +14,7 @@ from pydantic import Field
 from shoestring.config.budgets import Budgets
 from shoestring.config.policy import Policy
 from shoestring.config.tariffs import Tariffs
-from shoestring.core.interfaces import Clock, Cluster, Store, Telemetry
+from shoestring.core.interfaces import Clock, Cluster, RemoteSources, Store, Telemetry
 from shoestring.core.pod_ref import PodRef
 from shoestring.core.record import Record
 from shoestring.core.types import Market, Pool, Quote, RejectedPrice
@@ -24,6 +24,11 @@ IMAGES = {name: f"{REGISTRY}/shoestring-{name}:0.3.0" for name in ("base", "trai
 """The published images, by the names that a Need uses.
 
 A world may map these names to other images; any other name is a full image name.
+"""
+
+WORLD_FILES = ("world", "pools", "prices", "policy", "budgets")
+"""The files that describe a cluster's world. Each comes from a ConfigMap `shoestring-NAME` with one key,
+NAME.yaml.
 """
 
 
@@ -96,6 +101,7 @@ class World:
     prices: Prices
     cluster: Cluster
     store: Store
+    remote: RemoteSources
     telemetry: Telemetry
     clock: Clock
     pod: PodRef

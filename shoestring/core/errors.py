@@ -13,9 +13,10 @@ ShoestringError                 exit code 1; the message is complete
 │   └── BudgetExceeded          the ledger refused, at the moment of reserving
 ├── DataError                   the data cannot be used as it is: empty, truncated, a column missing
 ├── CorruptObject               an object's bytes do not match the digest in its name
-├── StoreError                  the store failed
+├── StoreError                  the store failed, or the server of a source
 │   ├── NotInStore              no such key
-│   └── StoreFull               no space left
+│   ├── StoreFull               no space left
+│   └── SourceUnreachable       the server of a source does not answer: run again when it does
 ├── ClusterError                the cluster could not be read
 │   └── NotAllowed              the service account lacks a right: names it, and the manifest that grants it
 ├── LedgerCorrupt               a hash, a sequence or a balance is wrong: names the entry
@@ -134,13 +135,17 @@ class StoreFull(StoreError):
     pass
 
 
+class SourceUnreachable(StoreError):
+    pass
+
+
 class ClusterError(ShoestringError):
     pass
 
 
 class NotAllowed(ClusterError):
     def __init__(self, permission: str, answer: str) -> None:
-        self.permission = permission
+        self.permission, self.answer = permission, answer
         super().__init__(
             f"the cluster does not allow this service account to {permission} ({answer}): see "
             "manifests/base/accounts.yaml"

@@ -1,4 +1,5 @@
-"""The interfaces to the outside: cluster, store, telemetry and clock, and two that only the reaper is given.
+"""The interfaces to the outside: cluster, store, remote sources, telemetry and clock, and those that only a
+few commands are given.
 
 Each has at most three methods. A function takes the interface that it needs, not the whole World.
 """
@@ -11,6 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
+from shoestring.core.errors import RecipeError
 from shoestring.core.pod_ref import ClusterPod, PodRef
 from shoestring.core.types import STANDARD_CLASS, Placement, Pool
 
@@ -22,7 +24,8 @@ class PodLifetime:
     `finished_at` is None while it runs, and when the pod vanished unobserved.
 
     `reason`: the cluster's reason for the end (OOMKilled, Evicted, ...); empty if it gives none. `asked_at`:
-    the cluster's clock at its answer; None where the caller's own clock applies.
+    the cluster's clock at its answer; None where the caller's own clock applies. `earlier`: where a reference
+    names several pods, those before the newest, in order.
     """
 
     alive: bool
@@ -30,6 +33,14 @@ class PodLifetime:
     finished_at: datetime | None = None
     reason: str = ""
     asked_at: datetime | None = None
+    earlier: tuple[PodLifetime, ...] = ()
+
+    def began_since(self, moment: datetime) -> bool:
+        """Return whether a node is known to have accepted it at this moment or later.
+
+        A cluster reports whole seconds: what happened in the second of `moment` counts as later.
+        """
+        return self.started_at is not None and self.started_at >= moment.replace(microsecond=0)
 
     def age_s(self, now: datetime) -> float:
         """Return the seconds from its start to the cluster's answer, or to `now`; a node's clock may be
@@ -99,12 +110,128 @@ class Store(Protocol):
 
 
 @runtime_checkable
+class RangedReads(Protocol):
+    """A store that returns a part of an object without making a local copy of it."""
+
+    def read(self, key: str, start: int, stop: int) -> bytes:
+        """Return the bytes from `start` up to `stop`; fewer where the object ends. Raises NotInStore."""
+        ...
+
+
+@runtime_checkable
 class StoreTimes(Protocol):
     """When the objects of a store were written. Not part of the World: only the reaper has it."""
 
     def modified(self, prefix: str) -> Mapping[str, datetime]:
         """Return when each object whose key starts with `prefix` was last written, by the store's clock."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class ListedObject:
+    """An object as its store lists it. `modified_at`: when it was last written, by the store's clock."""
+
+    size_bytes: int
+    modified_at: datetime
+    storage_class: str = STANDARD_CLASS
+
+
+@runtime_checkable
+class StoreInventory(Protocol):
+    """The objects of a store. Not part of the World: `gc` and `where` have it.
+
+    `place`: the folder, or the URL of bucket and prefix.
+    """
+
+    place: str
+
+    def objects(self, prefix: str) -> Mapping[str, ListedObject]:
+        """Return each object whose key starts with `prefix`, in the order of the keys."""
+        ...
+
+
+@runtime_checkable
+class ObjectDeletion(Protocol):
+    """The right to delete objects. Not part of the World: only `gc` has it."""
+
+    def delete(self, key: str, written_before: datetime | None = None) -> bool:
+        """Delete an object, durably. Returns False, and does nothing, if it is there and was last written at
+        or after `written_before`, by the store's clock.
+
+        An object that is not there counts as deleted. Raises StoreError: this store is only read, or the
+        server does not permit it.
+        """
+        ...
+
+
+@runtime_checkable
+class VerifiedMarks(Protocol):
+    """A store whose objects are files on one volume. It marks those whose bytes were found to match their
+    digest, for all processes that read them there. A mark names the version of the file that was read.
+    """
+
+    def verified_version(self, key: str) -> str:
+        """Return the version of an object's file that was verified; empty: none was."""
+        ...
+
+    def mark_verified(self, key: str, version: str) -> None:
+        """Mark a version of an object's file as verified. Where the volume takes no mark, does nothing."""
+        ...
+
+    def forget_verified(self, key: str) -> None:
+        """Remove the mark of an object, so that it is verified before its next use."""
+        ...
+
+
+@runtime_checkable
+class FetchedCopies(Protocol):
+    """A store that copies objects to this machine when they are fetched."""
+
+    def drop_copy(self, key: str) -> None:
+        """Delete the copy of a fetched object, which frees its space."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteObject:
+    """One version of a source file on a server, as it was listed.
+
+    `name`: its path below the source's URL. `version`: the server's tag of its content, else the time of its
+    last change. `identity`: a digest of server, URL, version and size.
+    """
+
+    url: str
+    name: str
+    size_bytes: int
+    version: str
+    identity: str
+
+
+class RemoteSources(Protocol):
+    """Source files on servers. All methods raise UsageError (credentials), RecipeError (no such place), and
+    SourceUnreachable.
+    """
+
+    def list(self, url: str) -> tuple[RemoteObject, ...]:
+        """Return the file at a URL, or the files below it, in no order."""
+        ...
+
+    def read(self, found: RemoteObject, start: int, end: int) -> bytes:
+        """Return the bytes from `start` up to `end`. Raises DataError if the file is another version now."""
+        ...
+
+
+class NoRemoteSources:
+    """Refuses every URL: for a world that reads no data, and for callers that read local files only."""
+
+    def list(self, url: str) -> tuple[RemoteObject, ...]:
+        raise RecipeError(f"{url} cannot be read here: name a `path`")
+
+    def read(self, found: RemoteObject, start: int, end: int) -> bytes:
+        raise RecipeError(f"{found.url} cannot be read here: name a `path`")
+
+
+NO_REMOTE_SOURCES = NoRemoteSources()
 
 
 class Telemetry(Protocol):
@@ -125,6 +252,8 @@ class StagePod:
 
     `run_id`: the run's name in its labels. `since`: its creation. `node`: empty until it is scheduled.
     `pending`: it has not started, and `reason` is the cluster's reason. `version`: the version that was read.
+    `ending`: the reaper has ended it, and its node has not finished yet. `node_lost`: its node does not
+    answer.
     """
 
     ref: ClusterPod
@@ -136,6 +265,8 @@ class StagePod:
     reason: str
     version: str
     lifetime: PodLifetime
+    ending: bool = False
+    node_lost: bool = False
 
 
 EndReason = Literal["TimedOut", "Silent", "OutOfMoney"]

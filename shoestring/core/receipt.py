@@ -8,7 +8,7 @@ from pydantic import AwareDatetime, Field
 
 from shoestring.core.money import Usd, usd
 from shoestring.core.pod_ref import PodRef
-from shoestring.core.record import Record, StoredRecord
+from shoestring.core.record import Count, Record, StoredRecord
 from shoestring.core.types import STANDARD_CLASS, Format, Hardware, Market, StageOutcome, StorageClassName
 
 Cause = Literal[
@@ -18,6 +18,10 @@ Cause = Literal[
 
 A retry can help with all causes except money, code and guardrail.
 """
+
+
+MAX_WAIT_SHARE = 0.1
+"""A trainer that waits for rows for a larger share of its time is slowed down by them."""
 
 
 class PricePoint(Record):
@@ -35,7 +39,7 @@ class AdaptationChange(Record):
     """One adaptation of a running stage, with its reason as a sentence with numbers."""
 
     at: AwareDatetime
-    samples: int
+    samples: Count
     lever: Lever
     before: str
     after: str
@@ -53,7 +57,7 @@ class SpendForecast(Record):
     the planned end; `left_s` the time until the budget or the deadline ends.
     """
 
-    planned_samples: int
+    planned_samples: Count
     samples_per_s: float
     usd: Usd
     low_usd: Usd
@@ -61,6 +65,30 @@ class SpendForecast(Record):
     limit_usd: Usd
     needed_s: float
     left_s: float | None = Field(description="null: neither ends it")
+
+
+Bottleneck = Literal["read", "decode", "compute"]
+
+
+class TimeShares(Record):
+    """Where the time of a trainer went: it waited for rows to be read, or decoded into samples, or computed.
+
+    The three add up to 1.
+    """
+
+    read: float
+    decode: float
+    compute: float
+
+    @property
+    def bottleneck(self) -> Bottleneck:
+        """Computing, unless the trainer waited for more than a tenth of the time."""
+        if self.compute >= 1 - MAX_WAIT_SHARE:
+            return "compute"
+        return "read" if self.read >= self.decode else "decode"
+
+    def share_of(self, part: Bottleneck) -> float:
+        return {"read": self.read, "decode": self.decode, "compute": self.compute}[part]
 
 
 class ResourceUsage(Record):
@@ -143,11 +171,12 @@ class Receipt(StoredRecord):
     @property
     def is_learnable(self) -> bool:
         """True if the performance model can learn from it: it finished, or it migrated and its samples are
-        known.
+        known, and it did all of its work itself.
         """
         return (
             (self.status == "done" or self.cause == "migrated")
             and self.prior_s > 0
             and self.seconds > 0
             and not self.cache_hit
+            and not (self.outcome and self.outcome.reused_rows)
         )

@@ -6,7 +6,7 @@ import hashlib
 from datetime import datetime
 from typing import Annotated, Final, Literal, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from shoestring.core.canonical_json import json_text
 from shoestring.core.store_layout import MAX_PART_BYTES, is_key
@@ -34,6 +34,10 @@ class StoredRecord(Record):
     """A record that is stored or compiled, with the version in which it was written."""
 
     schema_version: SchemaVersion = SCHEMA_VERSION
+
+
+Count = Annotated[int, Field(ge=0, le=10**15)]
+"""A number of rows or samples as a stage reports it: none has so many that arithmetic on it overflows."""
 
 
 def check_name(name: str) -> str:

@@ -1,22 +1,4 @@
-"""Every key of the store, a function or a prefix each. No other module spells a key.
-
-store.json                            the schema version
-blobs/SHA256                          partitions, models, checkpoints: named by their content
-cache/KEY.json                        the result of a computation, and its inputs
-cache/baselines/KEY.json              a fitted baseline
-datasets/NAME/VERSION.json            manifests
-runs/RUN_ID/...                       the records of one run
-ledger/ACCOUNT/...                    the chains of the ledger, with approvals next to them
-pending/ACCOUNT/NUMBER/               entries that concurrent writers propose for one number; useless
-    afterwards
-jobs/JOB_ID.json                      the run that an engine knows under its own id
-commitments/NAME/MONTH/NUMBER.json    prepaid hours, claimed by attempts
-test-openings/SPLIT/NUMBER.json       evaluations on a sealed test split, counted over all runs
-learned/...                           receipts, probes, fingerprints, stock-outs, libraries of images: input
-    to the decisions of later runs
-
-An attempt is written STAGE-NUMBER, as `AttemptId` prints it.
-"""
+"""Every key of the store, a function or a prefix each; docs/data.md lists all. An attempt is STAGE-NUMBER."""
 
 from __future__ import annotations
 
@@ -28,42 +10,36 @@ CACHE = "cache/"
 DATASETS = "datasets/"
 RUNS = "runs/"
 LEDGER = "ledger/"
+PENDING = "pending/"
 COMMITMENTS = "commitments/"
 LEARNED_RECEIPTS = "learned/receipts/"
+FINGERPRINTS = "learned/fingerprints/"
 STOCK_OUTS = "learned/stock-outs/"
 ROLLBACKS = "learned/policies/"
-LOCAL_PROBE = "learned/probes/local"
+LOCAL_PROBE, FETCH_PROBE = "learned/probes/local", "learned/probes/fetch"
 LAUNCHER_PROBE = "learned/probes/launcher"
 REAPER_PROBE = "learned/probes/reaper"
+LEASE_PROBE = "learned/probes/lease"
+CLEAN_UP_PROBE = "learned/probes/clean-up"
 CONDITIONAL_WRITE_PROOF = "learned/probes/if-none-match.json"
 LEDGER_EXPORT = "ledger/export.json"
 IMMUTABLE = (BLOBS, DATASETS)
 """Prefixes of objects that are named by their content and never change."""
 
-
 MAX_PART_BYTES, MAX_KEY_BYTES = 200, 900
-"""A file's name has at most 255 bytes, of which a temporary file takes 34; an S3 key has at most 1,024, with
-the store's own prefix.
-"""
+"""Of the 255 bytes of a file's name (34 for a temporary file) and the 1,024 of an S3 key (with a prefix)."""
 
 
 def is_key(key: str) -> bool:
-    """Return whether every store can hold an object under this key.
-
-    Stores turn keys into paths of files, and some S3 servers read a backslash as a slash.
-    """
+    """Return whether every store can hold an object under this key. Some S3 servers read `\\` as `/`."""
     if "\\" in key or not key.isprintable() or len(key.encode()) > MAX_KEY_BYTES:
         return False
-    return all(
-        part not in ("", ".", "..") and len(part.encode()) <= MAX_PART_BYTES for part in key.split("/")
-    )
+    parts = key.split("/")
+    return all(part not in ("", ".", "..") and len(part.encode()) <= MAX_PART_BYTES for part in parts)
 
 
 def check_key(key: str) -> str:
-    """Return `key` if every store can hold an object under it; all stores refuse the same keys.
-
-    Raises StoreError.
-    """
+    """Return `key` if every store can hold an object under it; all refuse the same. Raises StoreError."""
     if not is_key(key):
         raise StoreError(
             f"{key[:MAX_PART_BYTES]!r} cannot name an object: parts between single slashes, each of at most "
@@ -74,10 +50,7 @@ def check_key(key: str) -> str:
 
 
 def check_prefix(prefix: str) -> str:
-    """Return `prefix` if it can begin a key: a key, of which the last part may be empty or incomplete.
-
-    Raises StoreError.
-    """
+    """Return `prefix` if it can begin a key, the last part of which may be incomplete. Raises StoreError."""
     folders, slash, last = prefix.rpartition("/")
     if slash:
         check_key(folders)
@@ -99,12 +72,30 @@ def baseline(key: str) -> str:
     return f"{CACHE}baselines/{key}.json"
 
 
+def cached_page(key: str) -> str:
+    """A data page, which all runs of one recipe on the same data share."""
+    return f"{CACHE}pages/{key}.json"
+
+
+def increments(key: str, version: str = "") -> str:
+    """The prefix of the versions of a data set, or one of them."""
+    return f"{CACHE}increments/{key}/{version and f'{version}.json'}"
+
+
+def leases(cache_key: str = "") -> str:
+    """The prefix of the leases on one result, or of all leases."""
+    return f"{CACHE}leases/{cache_key and f'{cache_key}/'}"
+
+
+def lease(cache_key: str, fence: int) -> str:
+    return f"{leases(cache_key)}{fence:06d}.json"
+
+
 def manifest(name: str, version: str) -> str:
     return f"{DATASETS}{name}/{version}.json"
 
 
 def run(run_id: str) -> str:
-    """The prefix of all records of a run."""
     return f"{RUNS}{run_id}/"
 
 
@@ -124,6 +115,10 @@ def refusal(run_id: str) -> str:
     return f"{RUNS}{run_id}/refusal.json"
 
 
+def data_page(run_id: str) -> str:
+    return f"{RUNS}{run_id}/data.json"
+
+
 def approval_request(run_id: str) -> str:
     return f"{RUNS}{run_id}/approval-request.json"
 
@@ -138,7 +133,6 @@ def decision(run_id: str, attempt: object) -> str:
 
 
 def receipts(run_id: str, stage: str = "") -> str:
-    """The prefix of a run's receipts, or of one stage's."""
     return f"{RUNS}{run_id}/receipts/{stage and f'{stage}-'}"
 
 
@@ -227,7 +221,7 @@ def approval(run_id: str, sha256: str) -> str:
 
 
 def pending_entries(account_name: str, number: int) -> str:
-    return f"pending/{account_name}/{number:08d}/"
+    return f"{PENDING}{account_name}/{number:08d}/"
 
 
 def test_openings(split_sha256: str) -> str:
@@ -263,6 +257,14 @@ def stock_out(node_pool: str, market: str) -> str:
     return f"{STOCK_OUTS}{node_pool}-{market}.json"
 
 
+def engine_samples(engine: str, name: str = "") -> str:
+    return f"learned/engines/{engine}/{name}"
+
+
+def schemas(name: str, version: str = "") -> str:
+    return f"learned/schemas/{name}/{version and f'{version}.json'}"
+
+
 def rollback(policy_sha256: str) -> str:
     return f"{ROLLBACKS}{policy_sha256}.json"
 
@@ -276,11 +278,10 @@ def conditional_write_probe(name: str) -> str:
 
 
 def fingerprint(sha256: str) -> str:
-    return f"learned/fingerprints/{sha256}.json"
+    return f"{FINGERPRINTS}{sha256}.json"
 
 
 def image_libraries(image_sha256: str, stage: str) -> str:
-    """The versions of the libraries that an image has for a stage, as its last pod found them."""
     return f"learned/images/{image_sha256}/{stage}.json"
 
 

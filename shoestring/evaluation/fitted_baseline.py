@@ -19,6 +19,7 @@ from shoestring.core.interfaces import Store
 from shoestring.core.record import StoredRecord, digest, record_bytes
 from shoestring.data.run_records import read_record
 from shoestring.data.storage.blobs import open_blob, put_blob
+from shoestring.data.storage.cache import renew
 from shoestring.evaluation.results import BaselineFit
 from shoestring.evaluation.units import Floats
 
@@ -61,9 +62,11 @@ def is_fitted(store: Store, key_fields: Mapping[str, JsonValue]) -> bool:
 def find_baseline(store: Store, key_fields: Mapping[str, JsonValue]) -> tuple[FittedBaseline, Floats] | None:
     """Return a fitted baseline and its predictions; None if it is not in the store, or damaged."""
     try:
-        found = read_record(store, baseline_key(key_fields), FittedBaseline)
+        key = baseline_key(key_fields)
+        found = read_record(store, key, FittedBaseline)
         path = open_blob(store, found.predictions_sha256)
-        return found, np.load(path, allow_pickle=False)
+        predictions = np.load(path, allow_pickle=False)
+        return (found, predictions) if renew(store, key, record_bytes(found)) else None
     except (NotInStore, DataError, CorruptObject, ValidationError, ValueError):
         return None
 

@@ -4,11 +4,13 @@ then computed under many weights of these units.
 A metric of n rows under resampled weights then costs as much as there are units, not rows.
 
 Shapes: n rows, k classes, u sampling units. y: int[n] classes, or float[n]. p: float[n, k] probabilities, or
-float[n] in the units of y. w: float[..., u] unit weights, each row of them not all 0.
+float[n] in the units of y (of texts its nats; y is their bytes). w: float[..., u] unit weights, each row of
+them not all 0.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -50,6 +52,7 @@ def statistics(task: Task, y: Targets, p: Floats, units: SamplingUnits | None = 
         "rmse": rmse,
         "mae": mae,
         "r2": r2,
+        "bits_per_byte": bits_per_byte,
     }
     units = units or make_units(None, len(y))
     return {name: made[name](y, p, units) for name in METRICS[task]}
@@ -140,6 +143,12 @@ def r2(y: Targets, p: Floats, units: SamplingUnits) -> Statistic:
         return 1.0 - _ratio(w @ residuals, np.where(variance > ROUNDING * square, variance, 0.0))
 
     return weighted
+
+
+def bits_per_byte(y: Targets, p: Floats, units: SamplingUnits) -> Statistic:
+    """Return the bits that a byte of text takes. y: bytes of each row; p: its nats, float[n]."""
+    bits, size_bytes = units.sums(p.astype(np.float64)) / math.log(2), units.sums(y.astype(np.float64))
+    return lambda w: _ratio(w @ bits, w @ size_bytes)
 
 
 def confidences(y: Targets, p: Floats) -> tuple[Floats, Floats]:

@@ -63,8 +63,8 @@ def count_opening(store: Store, split_sha256: str, run_id: str) -> int:
     return read_record(store, of_run, Opening).number
 
 
-def unit_name(split: Split) -> str:
-    """Return what the test split is counted in: days, groups of rows, or rows."""
+def unit_name(split: Split, is_text: bool = False) -> str:
+    """Return what the test split is counted in: days, groups of rows, documents, or rows."""
     if not split.by:
-        return "rows"
+        return "documents" if is_text else "rows"
     return "days" if split.by[-1].lower() in DAY_COLUMNS else "groups"

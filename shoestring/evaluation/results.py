@@ -11,7 +11,7 @@ from shoestring.core.record import Record, StoredRecord
 from shoestring.core.text import ordinal
 
 HIGHER_IS_BETTER = frozenset({"accuracy", "auc", "r2"})
-"""For the other metrics (log_loss, ece, rmse, mae), lower is better."""
+"""For the other metrics (log_loss, ece, rmse, mae, bits_per_byte), lower is better."""
 
 
 def is_none(value: object) -> bool:
@@ -90,7 +90,7 @@ class EvaluationResults(StoredRecord):
 
     run_id: str
     inputs: dict[str, str] = Field(description="store keys of the data set and of the model")
-    task: Literal["binary", "multiclass", "regression"]
+    task: Literal["binary", "multiclass", "regression", "next_token"]
     classes: tuple[str, ...]
     metric: str = Field(description="the recipe's primary metric, a key of every model's scores")
     rows: int = Field(description="rows of the test split")
@@ -105,13 +105,13 @@ class EvaluationResults(StoredRecord):
     model: ScoredModel
     baselines: tuple[ScoredModel, ...]
     skipped_baselines: dict[str, str] = Field({}, description="baseline that was not fitted -> reason")
-    calibration: tuple[CalibrationBin, ...] = Field((), description="empty for regression")
-    training_s: float = Field(description="seconds that training took")
+    calibration: tuple[CalibrationBin, ...] = Field((), description="empty for regression and for texts")
+    training_s: float = Field(description="seconds of the training loop")
     training_cpu_s: float | None = Field(
-        None, exclude_if=is_none, description="CPU-seconds of the model's training; null: not known"
+        None, exclude_if=is_none, description="CPU-seconds of the training's stage; null: not known"
     )
     training_usd: Usd | None = Field(
-        None, exclude_if=is_none, description="dollars of the model's training; null: not known"
+        None, exclude_if=is_none, description="dollars of the training's stage; null: not known"
     )
 
     @property

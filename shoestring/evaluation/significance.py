@@ -65,7 +65,7 @@ def score_models(
                 "it cannot be scored"
             )
     metrics = [statistics(encoding.task, y, each.values, units) for each in predictions]
-    bins = [] if encoding.task == "regression" else _bins(y, predictions[0].values, units)
+    bins = [] if encoding.task in ("regression", "next_token") else _bins(y, predictions[0].values, units)
     wanted = [statistic for each in metrics for statistic in each.values()] + [each.observed for each in bins]
     found = iter(resample(wanted, units, seed, report))
     measured = [{metric: next(found) for metric in each} for each in metrics]

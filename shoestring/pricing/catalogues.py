@@ -1,4 +1,4 @@
-"""Reads price lists of others, in CSV or YAML, as price rows.
+"""Reads the prices of a world file and the price lists that it names, in CSV or YAML, as price rows.
 
 A row that cannot be read is rejected with its line number. A file that cannot be read is an error. Columns
 are known by name, in any order:
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import resources
 from io import StringIO
@@ -22,16 +23,16 @@ from typing import Any
 
 from shoestring.config.yaml_files import parse, read_text
 from shoestring.core.errors import WorldError
-from shoestring.core.record import SCHEMA_VERSION, Record, SchemaVersion
+from shoestring.core.record import SCHEMA_VERSION, Record, SchemaVersion, record_bytes
 from shoestring.core.types import Market, RejectedPrice
 from shoestring.pricing.price_list import DEFAULT_CATALOGUE, CatalogueFile, PriceList
-from shoestring.pricing.rows import ExchangeRate, PriceRow, RowError, parse_row
+from shoestring.pricing.rows import ExchangeRate, PriceRow, RowError, parse_row, parse_rows
 
 RawRow = Mapping[str, Any]
 RawRows = Iterator[dict[str, Any]]
 CatalogueRows = tuple[list[PriceRow], list[RejectedPrice]]
-FileVersions = tuple[tuple[int, int], ...]
-"""Modification time in ns and size in bytes of each file."""
+FileVersions = tuple[tuple[int, int, int], ...]
+"""Modification time in ns, size in bytes and inode of each file."""
 
 # The columns that a table must have to be of a format.
 SKYPILOT_COLUMNS = {"InstanceType", "Price", "Region"}
@@ -198,12 +199,63 @@ def file_versions(source: Path, price_list: PriceList) -> FileVersions:
     return tuple(map(_file_version, (source, *named)))
 
 
-def _file_version(file: Path) -> tuple[int, int]:
-    """Return a file's modification time in ns and its size in bytes, which change with its content; zeros if
-    it is missing.
-    """
+def _file_version(file: Path) -> tuple[int, int, int]:
+    """Return what of a file changes with its content; zeros if it is missing."""
     try:
         found = file.stat()
     except OSError:
-        return 0, 0
-    return found.st_mtime_ns, found.st_size
+        return 0, 0, 0
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+@dataclass(frozen=True, slots=True)
+class PriceListing:
+    """The prices of a world file, with the catalogues that it names: parsed, and not validated yet."""
+
+    rows: tuple[PriceRow, ...]
+    price_list: PriceList
+    catalogues: tuple[Catalogue, ...] = ()
+
+    @property
+    def bytes(self) -> bytes:
+        """The whole content, for a digest."""
+        texts = (catalogue.text.encode() for catalogue in self.catalogues)
+        return record_bytes(self.price_list) + b"".join(texts)
+
+
+def read_listing(file: PriceList, open_file: Callable[[CatalogueFile], Catalogue]) -> PriceListing:
+    """Return the prices of a file, and its catalogues from `open_file`.
+
+    Raises:
+        WorldError: a row is malformed, or a catalogue cannot be read.
+    """
+    # `file` may be a world file, which has more fields than these.
+    price_list = PriceList.model_validate({name: getattr(file, name) for name in PriceList.model_fields})
+    rows = parse_rows(file.prices, file.rates)
+    return PriceListing(rows, price_list, tuple(open_file(catalogue) for catalogue in file.catalogues))
+
+
+class ListingFile:
+    """A file of prices and the price lists that it names, read again when one of them changes."""
+
+    def __init__(
+        self, listing: PriceListing, source: Path | None, read: Callable[[Path], PriceListing]
+    ) -> None:
+        """`listing` was read before. `read` raises WorldError where a file cannot be read. `source` None: it
+        never changes.
+        """
+        self.newest, self._source, self._read = listing, source, read
+        self._readable: PriceListing | None = listing
+        # The first look reads: the files may have changed since, or a good copy replaced what they hold.
+        self._versions: FileVersions | None = None
+
+    def look(self) -> PriceListing | None:
+        """Return the current prices; None while the files cannot be read. `newest` keeps the last ones."""
+        if self._source is None:
+            return self.newest
+        versions = file_versions(self._source, self.newest.price_list)
+        if versions != self._versions:
+            self._versions, self._readable = versions, None
+            with suppress(WorldError):
+                self.newest = self._readable = self._read(self._source)
+        return self._readable

@@ -11,8 +11,7 @@ counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import date
 from decimal import Decimal
 from functools import cache
@@ -20,11 +19,10 @@ from functools import cache
 from shoestring.config.tariffs import Tariffs
 from shoestring.config.world import CommittedHours, PriceBook
 from shoestring.core.errors import WorldError
-from shoestring.core.record import record_bytes
 from shoestring.core.types import Market, Pool, Quote, RejectedPrice
-from shoestring.pricing.catalogues import Catalogue, default_catalogue
-from shoestring.pricing.price_list import CatalogueFile, Commitment, PriceList, discounted_price
-from shoestring.pricing.rows import PriceRow, parse_rows
+from shoestring.pricing.catalogues import PriceListing, default_catalogue
+from shoestring.pricing.price_list import Commitment, PriceList, discounted_price
+from shoestring.pricing.rows import PriceRow
 from shoestring.pricing.validation import (
     MachineSize,
     date_error,
@@ -32,33 +30,6 @@ from shoestring.pricing.validation import (
     spot_error,
     validate_rows,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class PriceListing:
-    """The prices of a world file, with the catalogues that it names: parsed, and not validated yet."""
-
-    rows: tuple[PriceRow, ...]
-    price_list: PriceList
-    catalogues: tuple[Catalogue, ...] = ()
-
-    @property
-    def bytes(self) -> bytes:
-        """The whole content, for a digest."""
-        texts = (catalogue.text.encode() for catalogue in self.catalogues)
-        return record_bytes(self.price_list) + b"".join(texts)
-
-
-def read_listing(file: PriceList, open_file: Callable[[CatalogueFile], Catalogue]) -> PriceListing:
-    """Return the prices of a file, and its catalogues from `open_file`.
-
-    Raises:
-        WorldError: a row is malformed, or a catalogue cannot be read.
-    """
-    # `file` may be a world file, which has more fields than these.
-    price_list = PriceList.model_validate({name: getattr(file, name) for name in PriceList.model_fields})
-    rows = parse_rows(file.prices, file.rates)
-    return PriceListing(rows, price_list, tuple(open_file(catalogue) for catalogue in file.catalogues))
 
 
 def build_price_book(

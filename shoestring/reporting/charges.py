@@ -95,7 +95,7 @@ class Charge:
 
     @property
     def overrun_microusd(self) -> int:
-        """What it cost beyond what its account had left; not in `paid_microusd`."""
+        """The cost above the money left in its account; not in `paid_microusd`."""
         return sum(sealed.entry.overrun_microusd for sealed in self.adjustments)
 
     @property

@@ -17,7 +17,14 @@ from rich.text import Text
 from shoestring.core.interfaces import Clock, Store
 from shoestring.reporting import number_text
 from shoestring.reporting.run_reader import RunReader
-from shoestring.reporting.stage_lines import StageLine, StateLines, progress_text, quality_text, stage_lines
+from shoestring.reporting.stage_lines import (
+    StageLine,
+    StateLines,
+    phase_text,
+    progress_text,
+    quality_text,
+    stage_lines,
+)
 from shoestring.reporting.summary import end_reason
 
 POLL_INTERVAL_S = 0.5
@@ -82,7 +89,7 @@ def _line_cells(line: StageLine, wide: bool) -> tuple[RenderableType, ...]:
     state = (
         f"silent {number_text.duration(line.silent_s)}"
         if line.silent_s
-        else f"{line.state} ({line.phase})"
+        else f"{line.state} ({phase_text(line)})"
         if line.phase and wide
         else line.state
     )

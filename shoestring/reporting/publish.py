@@ -8,16 +8,19 @@ from pathlib import Path
 from shoestring.core import store_layout
 from shoestring.core.errors import NotInStore
 from shoestring.core.interfaces import Store
-from shoestring.core.record import record_bytes
+from shoestring.core.record import SCHEMA_VERSION, record_bytes
 from shoestring.data.run_records import open_run, read_record
 from shoestring.data.storage.blobs import open_blob
 from shoestring.reporting.html.page import page
 from shoestring.reporting.run_reader import read_run_story
 from shoestring.reporting.summary import RunSummary, summarise_run
 from shoestring.spending.audit import export as ledger_export
+from shoestring.spending.ledger.entry import read_entry
 from shoestring.training.model_record import ModelRecord
 
 EXPORTED_FOLDERS = ("decisions", "receipts", "migration-checks")
+ADDED_FIELDS = {"deadline_at", "late_s"}
+"""Fields of a summary that version 0.3.0 did not write."""
 EXPORTED_FILES = ("run.json", "summary.json", "report.html", "curve.json", "evaluation.json")
 
 
@@ -28,6 +31,33 @@ def publish(store: Store, run_id: str) -> str:
     store.put(store_layout.summary(run_id), record_bytes(summarise_run(story)))
     store.put(store_layout.report(run_id), html.encode())
     return html
+
+
+def changed_summary(store: Store, run_id: str) -> str:
+    """Return how the stored summary differs from what the run's records say; empty: it does not.
+
+    Only the summary of a run that has ended is compared, and only if this version wrote the run's records.
+    """
+    try:
+        stored = read_record(store, store_layout.summary(run_id), RunSummary)
+    except NotInStore:
+        return ""
+    story = read_run_story(store, run_id)
+    has_ended = all(each.account.closed for each in story.start_accounts)
+    if not has_ended or story.record.schema_version != SCHEMA_VERSION:
+        return ""
+    found, expected = (each.model_dump(mode="json") for each in (stored, summarise_run(story)))
+    # The month and the campaign go on, but their entries stay.
+    for head in stored.ledger_heads:
+        entry = read_entry(store, head.account, head.entries)
+        if entry is not None and entry.sha256 == head.sha256:
+            for summary in (found, expected):
+                summary["ledger_heads"] = [
+                    each for each in summary["ledger_heads"] if each["account"] != head.account
+                ]
+    unwritten = ADDED_FIELDS - stored.model_fields_set
+    changed = [name for name in found if found[name] != expected[name] and name not in unwritten]
+    return "; ".join(f"{name} is {found[name]}, and its records give {expected[name]}" for name in changed)
 
 
 def export(store: Store, run_id: str, folder: Path) -> RunSummary:

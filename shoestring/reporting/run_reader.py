@@ -12,6 +12,7 @@ from shoestring.core.errors import NotInStore
 from shoestring.core.interfaces import Store
 from shoestring.core.money import from_microusd
 from shoestring.core.receipt import Receipt
+from shoestring.data.inspect.page_records import DataPage
 from shoestring.data.run_records import (
     AdmissionRefusal,
     RecordType,
@@ -141,6 +142,7 @@ def read_run_story(store: Store, run_id: str) -> RunStory:
         parent_heads=tuple(
             LedgerHead(account=name, entries=head.number, sha256=head.sha256) for name, head in heads if head
         ),
+        data=_read_if_present(store, store_layout.data_page(run_id), DataPage),
         curve=_read_if_present(store, store_layout.curve(run_id), TrainingCurve),
         evaluation=_read_if_present(store, store_layout.evaluation(run_id), EvaluationResults),
     )

@@ -14,6 +14,7 @@ from typing import Literal
 
 from shoestring.core.money import usd
 from shoestring.core.receipt import Receipt
+from shoestring.data.inspect.page_records import DataPage
 from shoestring.data.run_records import (
     AdmissionRefusal,
     RunRecord,
@@ -114,8 +115,9 @@ class StageStory:
 class RunStory:
     """A run as its records describe it.
 
-    `start_accounts` has one element per start. A refused run has none; `refusal` gives the reason.
-    `parent_heads` are those of its month and its campaign, which change with every run.
+    `start_accounts` has one element per start. A refused run has none; `refusal` gives the reason. `data` is
+    the look at its data before its first start. `parent_heads` are those of its month and its campaign, which
+    change with every run.
     """
 
     record: RunRecord
@@ -126,6 +128,7 @@ class RunStory:
     charges: tuple[Charge, ...] = ()
     refusal: AdmissionRefusal | None = None
     parent_heads: tuple[LedgerHead, ...] = ()
+    data: DataPage | None = None
 
     @property
     def ledger_heads(self) -> tuple[LedgerHead, ...]:
@@ -179,7 +182,7 @@ class RunStory:
 
     @property
     def overrun_usd(self) -> Decimal:
-        """What attempts cost beyond what the run's accounts had left."""
+        """The cost of attempts above the money left in the run's accounts."""
         return sum((each.account.overrun_usd for each in self.start_accounts), ZERO_USD)
 
     def stage_spent_usd(self, stage: StageStory) -> Decimal:

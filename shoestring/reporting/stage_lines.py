@@ -8,6 +8,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, Literal
 
+from shoestring.core.receipt import TimeShares
 from shoestring.reporting import number_text
 from shoestring.reporting.charges import OVERHEAD
 from shoestring.reporting.run_story import RunStory, StageStory
@@ -24,6 +25,7 @@ class StageLine:
 
     `budget_usd`: what the stage may spend, with extensions; `extended_usd`: these alone. `silent_s`: seconds
     since an overdue heartbeat. `unit`: of `samples` and `total`. `is_held`: its reservation is not settled.
+    `time_shares`: where the time of a training that runs goes.
     """
 
     stage: str
@@ -42,6 +44,7 @@ class StageLine:
     silent_s: float | None
     extended_usd: Decimal
     is_held: bool
+    time_shares: TimeShares | None
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -58,6 +61,7 @@ class StageLine:
             "budget_usd": None if self.budget_usd is None else str(self.budget_usd),
             "quality": self.quality,
             "seconds": round(self.seconds, 3),
+            "time_shares": self.time_shares.model_dump() if self.time_shares else None,
         }
 
 
@@ -91,6 +95,7 @@ def _stage_line(story: RunStory, stage: StageStory, now: datetime) -> StageLine:
         seconds=sum(map(attempt_seconds, stage.attempts)) + max(0.0, since_s),
         extended_usd=extended_usd,
         is_held=attempt is not None and story.is_held(attempt),
+        time_shares=heartbeat.time_shares if running and heartbeat else None,
         silent_s=since_s if heartbeat and since_s > SILENT_INTERVALS * heartbeat.interval_s else None,
     )
 
@@ -100,6 +105,14 @@ def progress_text(line: StageLine, wide: bool = True) -> str:
         return ""
     of = f" of {number_text.short_count(line.total)}" if line.total and wide else ""
     return f"{number_text.short_count(line.samples)}{of} {line.unit}"
+
+
+def phase_text(line: StageLine) -> str:
+    """Return the phase, and the bottleneck of a training with its share of the time."""
+    if line.time_shares is None:
+        return line.phase
+    bottleneck = line.time_shares.bottleneck
+    return f"{line.phase}; {bottleneck} {line.time_shares.share_of(bottleneck):.0%}"
 
 
 def quality_text(line: StageLine) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from decimal import Decimal
 
-from pydantic import Field
+from pydantic import AwareDatetime, Field
 
 from shoestring.core.money import Usd
 from shoestring.core.record import Record, StoredRecord
@@ -52,6 +53,10 @@ class RunSummary(StoredRecord):
         Decimal(0), description="cost above the cap, which the ledger could not book; not in spent_usd"
     )
     wall_s: float = Field(description="seconds that the run was active, all starts together")
+    deadline_at: AwareDatetime | None = Field(None, description="of the last start; null: it has none")
+    late_s: float = Field(
+        0.0, description="seconds by which the last stage ended after the deadline; 0: it did not"
+    )
     starts: int = Field(description="number of starts: 1, plus 1 per resume; 0 if the run was refused")
     stages: tuple[StageSummary, ...]
     quality: dict[str, float]
@@ -80,6 +85,8 @@ def summarise_run(story: RunStory) -> RunSummary:
         overhead_usd=story.overhead_usd,
         overrun_usd=story.overrun_usd,
         wall_s=round(story.wall_s(), 3),
+        deadline_at=deadline_at(story),
+        late_s=late_s(story),
         starts=len(story.start_accounts),
         stages=tuple(_stage(story, stage, attempt) for attempt, stage in rows),
         quality=story.evaluation.quality if story.evaluation else {},
@@ -87,6 +94,20 @@ def summarise_run(story: RunStory) -> RunSummary:
         sealed_test=_sealed_test(story),
         ledger_heads=story.ledger_heads,
     )
+
+
+def deadline_at(story: RunStory) -> datetime | None:
+    """Return the deadline of the last start; None: it has none."""
+    return story.start_accounts[-1].start.deadline_at if story.start_accounts else None
+
+
+def late_s(story: RunStory) -> float:
+    """Return the seconds by which the last stage ended after the deadline; 0: it did not."""
+    deadline = deadline_at(story)
+    ends = [attempt.receipt.finished_at for attempt in story.attempts if attempt.receipt]
+    if deadline is None or not ends:
+        return 0.0
+    return max(0.0, round((max(ends) - deadline).total_seconds(), 3))
 
 
 def _sealed_test(story: RunStory) -> str:

@@ -95,6 +95,7 @@ class RefusalCode(StrEnum):
     MARKET_NOT_DECLARED = "market-not-declared"
     NO_CAPACITY = "no-capacity"
     STOCK_OUT = "stock-out"
+    POD_ELSEWHERE = "pod-elsewhere"
     MARKET_NOT_ALLOWED = "market-not-allowed"
     POOL_NOT_ALLOWED = "pool-not-allowed"
     HARDWARE_NOT_ALLOWED = "hardware-not-allowed"

@@ -61,6 +61,14 @@ class Dag:
         follows = all(stage - 1 in before for stage, before in enumerate(self.before) if stage)
         return follows and all(len(each) <= 1 for each in self.sources) and not any(self.ready_ms)
 
+    @property
+    def depth(self) -> int:
+        """The stages on the longest path: those that no other arrangement runs in parallel."""
+        depths = list[int]()
+        for before in self.before:
+            depths.append(1 + max((depths[each] for each in before), default=0))
+        return max(depths)
+
     def not_after(self, stage: int) -> list[int]:
         """Return the stages that can run before a stage or in parallel with it."""
         later = {stage}

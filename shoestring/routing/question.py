@@ -8,11 +8,12 @@ from typing import Self
 
 from pydantic import AwareDatetime, Field, model_validator
 
+from shoestring.config.engines import EngineTimes
 from shoestring.config.preferences import Arm, CandidatePolicy, Preferences, WorkloadClass
 from shoestring.config.tariffs import Tariffs
 from shoestring.config.world import IMAGES, CommittedHours
 from shoestring.core.attempt_id import AttemptId
-from shoestring.core.datasets import FormatSpeed
+from shoestring.core.datasets import FormatSpeed, StoreFetch
 from shoestring.core.money import Usd, usd
 from shoestring.core.record import Record
 from shoestring.core.types import (
@@ -58,6 +59,14 @@ class AppliedPolicy(Record):
     propensity: float = 1.0
 
 
+class ExistingPod(Record):
+    """The pod that asks: its engine created it again for an earlier decision, so it cannot be placed."""
+
+    decision_key: str = Field(description="the decision of the router that placed it")
+    pool: str
+    market: Market
+
+
 class Question(Record):
     """Everything a choice rests on; `decide` reads nothing else.
 
@@ -97,7 +106,26 @@ class Question(Record):
         0.0,
         ge=0,
         exclude_if=lambda seconds: seconds == 0,
-        description="seconds of the run's deadline that have passed, or are kept for routers and the engine",
+        description="seconds of the run's deadline that have passed, or are kept for the engine",
+    )
+    engine: EngineTimes | None = Field(
+        None, exclude_if=lambda times: times is None, description="what the engine takes between stages"
+    )
+    engine_s: float = Field(
+        0.0,
+        ge=0,
+        exclude_if=lambda seconds: seconds == 0,
+        description="seconds that are kept for the engine; no part of deadline_left_s",
+    )
+    soft_left_s: float | None = Field(
+        None,
+        exclude_if=lambda seconds: seconds is None,
+        description="seconds left to a soft deadline that the stage may miss; then no other applies",
+    )
+    existing_pod: ExistingPod | None = Field(
+        None,
+        exclude_if=lambda pod: pod is None,
+        description="None: a pod will be created for the stage, wherever the decision places it",
     )
     pools: tuple[Pool, ...]
     quotes: tuple[Quote, ...]
@@ -108,6 +136,7 @@ class Question(Record):
     stockouts: tuple[StockOut, ...] = Field((), description="stock-outs still in effect at asked_at")
     tariffs: Tariffs = Tariffs()
     speeds: tuple[FormatSpeed, ...] = ()
+    fetching: StoreFetch | None = Field(None, exclude_if=lambda fetching: fetching is None)
     learned: tuple[LearnedSpeed, ...] = ()
     exploration_sd: float = Field(
         0.0,
@@ -121,6 +150,12 @@ class Question(Record):
     candidate_policy: CandidatePolicy | None = Field(None, description="the policy on trial")
     rollback_reason: str = Field(
         "", description="why the candidate policy was rolled back; empty: it was not rolled back"
+    )
+    waited_s: float = Field(
+        0.0,
+        ge=0,
+        exclude_if=lambda seconds: seconds == 0,
+        description="seconds that its route step waited for a result of another run",
     )
     notes: tuple[str, ...] = Field((), description="remarks on how the question was built, for pages")
     digests: dict[str, str] = Field(
@@ -164,6 +199,12 @@ class Question(Record):
     def left_usd(self) -> Decimal:
         """The rest of the run's budget, before anything is reserved for later stages."""
         return self.budget_usd - self.spent_usd - self.held_usd
+
+    def without_deadline(self) -> Question:
+        """Return the question with a soft deadline that may be missed."""
+        return self.model_copy(
+            update={"deadline_left_s": None, "deadline_used_s": 0.0, "soft_left_s": self.deadline_left_s}
+        )
 
     def pool(self, name: str) -> Pool:
         """Return the pool of this name. Raises KeyError: there is none."""

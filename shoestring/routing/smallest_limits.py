@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import ROUND_CEILING, Decimal
 from typing import NamedTuple
 
@@ -12,7 +13,10 @@ from shoestring.routing.decision import BothLimits
 from shoestring.routing.offers.offer_costs import FREE, OfferCost, offer_cost
 from shoestring.routing.planner.candidate_plans import CandidatePlans
 from shoestring.routing.planner.chain_planner import find_plans
-from shoestring.routing.planner.partial_plans import CACHED, PlanStep, RunLimits
+from shoestring.routing.planner.current_stage import CurrentStage
+from shoestring.routing.planner.dag.search import PLANS_PER_STATE, DagSearch
+from shoestring.routing.planner.partial_plans import CACHED, UNBOUNDED, PlanStep, RunLimits
+from shoestring.routing.planner.stage_options import PRUNE_ABOVE_OFFERS
 from shoestring.routing.question import Question
 
 DIGITS = 3
@@ -39,14 +43,13 @@ def smallest_limits(question: Question, candidates: Candidates, plans: Candidate
     budget_usd = _smallest_budget_usd(question, plans)
     if question.deadline_left_s is None:
         return SmallestLimits(budget_usd)
-    deadline_s = _smallest_deadline_s(question, candidates)
+    deadline_s = _smallest_deadline_s(question, candidates, plans)
     if budget_usd is not None or deadline_s is not None:
         return SmallestLimits(budget_usd, deadline_s)
-    untimed = question.model_copy(update={"deadline_left_s": None})
-    free_usd = _smallest_budget_usd(untimed, find_plans(untimed, candidates, RunLimits.of(untimed)))
+    free_usd = _budget_without_deadline_usd(question, candidates, plans)
     if free_usd is None:
         return SmallestLimits()
-    together_s = _smallest_deadline_s(question.model_copy(update={"budget_usd": free_usd}), candidates)
+    together_s = _smallest_deadline_s(question.model_copy(update={"budget_usd": free_usd}), candidates, plans)
     if together_s is None:
         return SmallestLimits()
     return SmallestLimits(both=BothLimits(budget_usd=free_usd, deadline_s=together_s))
@@ -54,21 +57,34 @@ def smallest_limits(question: Question, candidates: Candidates, plans: Candidate
 
 def _smallest_budget_usd(question: Question, plans: CandidatePlans) -> Decimal | None:
     """Return the smallest run budget that would be enough for this question; None: no budget is enough."""
-    needs_micro, needs_ms = plans.trade_offs()
-    in_time = needs_micro[needs_ms <= plans.limits.left_ms]
-    if not len(in_time):
+    return _run_budget_usd(question, plans.cheapest_micro(plans.limits.left_ms))
+
+
+def _budget_without_deadline_usd(
+    question: Question, candidates: Candidates, plans: CandidatePlans
+) -> Decimal | None:
+    """Return the smallest run budget without a deadline; None: no budget is enough."""
+    if _is_chain(question):
+        return _run_budget_usd(question, plans.cheapest_micro(UNBOUNDED))
+    untimed = question.model_copy(update={"deadline_left_s": None})
+    return _smallest_budget_usd(untimed, find_plans(untimed, candidates, RunLimits.of(untimed)))
+
+
+def _run_budget_usd(question: Question, left_micro: int | None) -> Decimal | None:
+    """Return the run's budget of which this much is left; None: it is more than a budget can be."""
+    if left_micro is None:
         return None
-    smallest_usd = question.spent_usd + question.held_usd + from_microusd(in_time.min())
-    return smallest_usd if smallest_usd < MAX_USD else None
+    budget_usd = question.spent_usd + question.held_usd + from_microusd(left_micro)
+    return budget_usd if budget_usd < MAX_USD else None
 
 
-def _smallest_deadline_s(question: Question, candidates: Candidates) -> float | None:
+def _smallest_deadline_s(question: Question, candidates: Candidates, plans: CandidatePlans) -> float | None:
     """Return the smallest deadline of the run that would be enough; None: no deadline is enough.
 
     It includes what has passed or is kept, and is rounded up to DIGITS digits.
     """
-    if build_dag(question.needs, question.upstream).is_chain:
-        ms = find_plans(question, candidates, RunLimits.of(question)).shortest_ms
+    if _is_chain(question):
+        ms = plans.shortest_ms(RunLimits.of(question).left_micro)
     else:
         ms = _search_ms(question, candidates)
     if ms is None:
@@ -76,12 +92,20 @@ def _smallest_deadline_s(question: Question, candidates: Candidates) -> float | 
     return typable_s(Decimal(ms + 1) / 1000 + Decimal(str(question.deadline_used_s)))
 
 
+def _is_chain(question: Question) -> bool:
+    """Return whether the trade-offs of any plan search hold for every budget and deadline."""
+    return build_dag(question.needs, question.upstream).is_chain
+
+
 def _search_ms(question: Question, candidates: Candidates) -> int | None:
     """Return the shortest time in which a plan fits, by bisection; None: there is none."""
 
+    limits = RunLimits.of(question)
+    current = CurrentStage(question, candidates, limits)
+    search = DagSearch(question, candidates, current, PLANS_PER_STATE, PRUNE_ABOVE_OFFERS)
+
     def fits(ms: int) -> bool:
-        timed = question.model_copy(update={"deadline_left_s": (ms + 0.5) / 1000})
-        return find_plans(timed, candidates, RunLimits.of(timed)).chosen is not None
+        return search.plans(replace(limits, left_ms=ms)).chosen is not None
 
     low, high = -1, max(int((question.deadline_left_s or 0.0) * 1000), 1000)
     while not fits(high):

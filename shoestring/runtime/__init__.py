@@ -17,7 +17,7 @@ from shoestring.core.errors import RecipeError, UsageError
 from shoestring.core.money import budget
 from shoestring.core.record import validation_message
 from shoestring.data.recipe import Recipe
-from shoestring.runtime.admission.admit import RunRequest
+from shoestring.runtime.admission.first_request import RunRequest
 from shoestring.runtime.admission.stage_request import RemainingStages, StageInputs
 from shoestring.runtime.open_world import open_world
 from shoestring.runtime.route_step.route import route as route_stage
@@ -92,6 +92,7 @@ def parse_run_request(
         origin=stages.origin,
         metered=stages.metered,
         job_id=job_id,
+        engine=stages.engine or "kubeflow",
     )
 
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from functools import cache
 from typing import Any
 
-from shoestring.config.policy import Priority
+from shoestring.config.retention import held_tariffs
 from shoestring.core.types import STANDARD_CLASS
 from shoestring.data.recipe import Recipe
 from shoestring.data.run_records import Run, RunRecord
 from shoestring.routing.decision import Choice
 from shoestring.routing.question import Question
 from shoestring.runtime.records.commitments import with_used_hours
-from shoestring.runtime.records.overhead import overhead_s
-from shoestring.runtime.records.run_setup import new_start
+from shoestring.runtime.records.overhead import overhead_usd
+from shoestring.runtime.records.run_setup import StartTerms, elastic_stage, new_start
 from shoestring.simulation.scenario import PipelineKind
 from shoestring.simulation.simulated_world import Simulation
 from shoestring.simulation.workload import PipelineRequest
@@ -38,25 +39,36 @@ def new_run(
         created_at=now,
         environment={},
     )
-    return Run(record, (new_start(simulation.world(), run_id, number, budget_usd, deadline_s, None),))
+    terms = StartTerms(
+        budget_usd=budget_usd,
+        deadline_s=deadline_s,
+        launcher=None,
+        engine=simulation.engine,
+        overhead_usd=overhead_at_start(simulation, request.kind),
+        elastic_stage=elastic_stage(request.kind.needs),
+    )
+    return Run(record, (new_start(simulation.world(), run_id, number, terms),))
 
 
-RECIPES: dict[Priority, Recipe] = {
-    priority: Recipe.model_validate(
+def overhead_at_start(simulation: Simulation, kind: PipelineKind) -> Decimal:
+    """Return what deciding and settling may cost: a router for each stage, and the exit step."""
+    return overhead_usd(simulation.world(), len(kind.needs) + 1, simulation.engine.pod_s)
+
+
+@cache
+def recipe_of(kind: PipelineKind) -> Recipe:
+    """Return the recipe of a kind of pipeline: its priority and the kind of its deadline count, nothing else
+    of it.
+    """
+    return Recipe.model_validate(
         {
             "name": "simulated",
-            "priority": priority,
+            "priority": kind.priority,
+            "deadline_kind": kind.deadline_kind,
             "source": {"rows": {"path": "rows.csv"}},
             "target": {"column": "y"},
         }
     )
-    for priority in ("low", "normal", "high")
-}
-
-
-def recipe_of(kind: PipelineKind) -> Recipe:
-    """Return the recipe of a kind of pipeline: its priority counts, nothing else of it."""
-    return RECIPES[kind.priority]
 
 
 def question(
@@ -88,7 +100,7 @@ def question(
         "pools": world.cluster.pools(),
         "quotes": book.quotes,
         "rejected_prices": book.rejected,
-        "tariffs": book.tariffs,
+        "tariffs": held_tariffs(book.tariffs, simulation.scenario.policy.retention),
         "speeds": simulation.scenario.speeds,
         "stockouts": simulation.current_stockouts(now),
         "learned": simulation.learned(request.kind),
@@ -100,9 +112,14 @@ def question(
     return Question.model_construct(**fields)
 
 
-def deadline_left_s(simulation: Simulation, run: Run, stages: int) -> float | None:
-    """Return the seconds to the deadline, less the time of the remaining route steps and the exit step;
-    None without one.
-    """
-    left_s = run.deadline_left_s(simulation.world().clock.now())
-    return None if left_s is None else max(0.0, left_s - overhead_s(simulation.world(), stages))
+def time_left(
+    simulation: Simulation, stages: int, left_s: float | None, *, is_start: bool
+) -> dict[str, object]:
+    """Return the fields of a question that tell how much time is left, with `stages` steps of the engine."""
+    times = simulation.engine
+    engine_s = times.step_s * stages if is_start else times.left_s(stages)
+    return {
+        "deadline_left_s": None if left_s is None else max(0.0, left_s - engine_s),
+        "engine": times,
+        "engine_s": engine_s,
+    }

@@ -24,6 +24,7 @@ class PipelineOutcome:
     minimum of `min_usd`. `billed_usd`: the provider's bill, by the pods' actual times and the changing
     prices. `spent_usd`: the amount in the ledger. `waited`: the run waited before its start;
     `delayed`: by the start policy, not only for money that other runs had reserved.
+    `late`: a stage after its training was let miss a soft deadline.
     `held_s`: seconds from reserving its budget until the release of the unspent rest.
     """
 
@@ -38,6 +39,7 @@ class PipelineOutcome:
     admitted: bool = False
     waited: bool = False
     delayed: bool = False
+    late: bool = False
     migrations: int = 0
     by_candidate: bool = False
     admitted_s: float = 0.0
@@ -78,6 +80,8 @@ class SimulationReport(Record):
     `waited`: runs that waited, and were then admitted; `longest_wait_h` is the longest wait in hours.
     `delayed`: those of them that the start policy delayed, for a lower price, the end of a peak or a queue.
 
+    `late`: runs in which a stage after the training was let miss a soft deadline at P95.
+
     `migrations`: attempts that stopped at a checkpoint for another pool. `trained_share`: samples that the
     finished elastic stages trained, of those after which their metrics stop improving.
 
@@ -117,6 +121,7 @@ class SimulationReport(Record):
     released_share: float | None
     waited: int
     delayed: int
+    late: int
     migrations: int
     trained_share: float | None
     candidate_runs: int

@@ -11,6 +11,7 @@ from pydantic import AwareDatetime, Field, field_validator, model_validator
 
 from shoestring.backends.local import WorldFile, read_world_file
 from shoestring.config.budgets import Budgets
+from shoestring.config.engines import DeadlineKind, Engine
 from shoestring.config.policy import Policy, PriceWindow, Priority
 from shoestring.config.yaml_files import parse, read_text
 from shoestring.core.datasets import FormatSpeed
@@ -69,6 +70,7 @@ class PipelineKind(Record):
     deadline_factor: float | None = Field(
         None, gt=0, description="deadline, divided by the router's estimated duration; null: no deadline"
     )
+    deadline_kind: DeadlineKind = Field("soft", description="as in a recipe")
 
     @field_validator("needs")
     @classmethod
@@ -170,6 +172,9 @@ class Scenario(StoredRecord):
     pools: tuple[str, ...] = Field((), description="the pools of the world to use; empty: all")
     policy: Policy = Policy()
     budgets: Budgets = Budgets()
+    engine: Engine = Field(
+        "local", description="what runs the pipelines: it takes its assumed time between two stages"
+    )
     pipelines_per_hour: float = Field(
         60.0, gt=0, description="mean number of pipelines started in an hour (Poisson)"
     )

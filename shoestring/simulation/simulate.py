@@ -157,6 +157,7 @@ def policy_figures(simulation: Simulation, outcomes: Sequence[PipelineOutcome]) 
     counters, rollback = simulation.counters, simulation.rollback()
     return {
         "delayed": sum(outcome.delayed and outcome.admitted for outcome in outcomes),
+        "late": sum(outcome.late for outcome in outcomes),
         "migrations": sum(outcome.migrations for outcome in outcomes),
         "trained_share": share(counters.trained_samples, counters.useful_samples),
         "candidate_runs": sum(outcome.by_candidate for outcome in outcomes),

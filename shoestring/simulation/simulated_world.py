@@ -12,10 +12,11 @@ from random import Random
 
 from shoestring.backends.local import WorldFile
 from shoestring.backends.memory import MemoryStore
+from shoestring.config.engines import assumed_times
 from shoestring.config.policy import Policy
 from shoestring.config.world import IMAGES, World
 from shoestring.core.errors import WorldError
-from shoestring.core.interfaces import PodLifetime, ProcessUsage
+from shoestring.core.interfaces import NO_REMOTE_SOURCES, PodLifetime, ProcessUsage
 from shoestring.core.pod_ref import PodRef
 from shoestring.core.receipt import PricePoint, Receipt, ResourceUsage
 from shoestring.core.types import NodeCapacity, Placement, Pool, StockOut
@@ -28,6 +29,7 @@ from shoestring.routing.offers.enumerate import enumerate_offers
 from shoestring.routing.policy.policy_trial import Rollback, find_rollback
 from shoestring.routing.question import Question
 from shoestring.runtime.admission.start_gate import Headroom
+from shoestring.runtime.records.overhead import assumed_pod_s
 from shoestring.simulation.event_loop import EventLoop, FaultyStore, SimulatedClock
 from shoestring.simulation.market import SimulatedMarket, SimulatedPrices, until_next_s
 from shoestring.simulation.results import ZERO_USD, Counters, PipelineOutcome
@@ -183,6 +185,7 @@ class Simulation:
         self._offers: dict[int, tuple[object, object, object, Candidates]] = {}
         self._learned: dict[str, tuple[int, tuple[LearnedSpeed, ...]]] = {}
         self._world = self._open_world(scenario, fault_rng)
+        self.engine = assumed_times(scenario.engine, assumed_pod_s(self._world))
 
     def _open_world(self, scenario: Scenario, fault_rng: Random) -> World:
         return World(
@@ -195,6 +198,7 @@ class Simulation:
             prices=SimulatedPrices(self.market, self.loop),
             cluster=self.cluster,
             store=FaultyStore(self.loop, scenario.faults, self.store, fault_rng),
+            remote=NO_REMOTE_SOURCES,
             telemetry=NoTelemetry(),
             clock=SimulatedClock(self.loop),
             pod=ENGINE,

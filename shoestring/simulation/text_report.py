@@ -27,6 +27,7 @@ ROWS: tuple[tuple[str, Cell], ...] = (
         lambda report: count_of(report.would_fit_admitted, report.would_fit),
     ),
     ("done", lambda report: count_of(report.outcomes.get("done", 0), report.admitted)),
+    ("  let miss a soft deadline", lambda report: f"{report.late:,}"),
     ("stopped: budget exhausted", lambda report: f"{report.outcomes.get('stopped', 0):,}"),
     ("stopped by a guardrail", lambda report: f"{report.outcomes.get('guardrail', 0):,}"),
     (

@@ -11,8 +11,8 @@ from shoestring.core.errors import DataError, NotInStore
 from shoestring.core.interfaces import Store
 from shoestring.core.money import Usd, usd
 from shoestring.core.pod_ref import PodRef
-from shoestring.core.receipt import AdaptationChange, PricePoint, ResourceUsage, SpendForecast
-from shoestring.core.record import StoredRecord, validation_message
+from shoestring.core.receipt import AdaptationChange, PricePoint, ResourceUsage, SpendForecast, TimeShares
+from shoestring.core.record import StoredRecord, record_bytes, validation_message
 
 HIGH_MEMORY_SHARE = 0.9
 """Above this share of its memory limit a supervisor writes a heartbeat at once: its container may be killed
@@ -28,6 +28,10 @@ heartbeat, whose `at` is the moment of the end.
 """
 BROKE = "out-of-money"
 """The state of an attempt that the reaper ended because it cost more than its account could pay, likewise."""
+LOST = "lost"
+"""The state of an attempt whose supervisor died and left processes. Who ended the last of them writes this
+heartbeat, likewise.
+"""
 RUNNING_STATES = ("starting", "running", "stopping")
 MIN_SILENCE_S = 10.0
 UNSUPERVISED = "unsupervised"
@@ -67,9 +71,16 @@ class Heartbeat(StoredRecord):
     usage: ResourceUsage = ResourceUsage()
     changes: tuple[AdaptationChange, ...] = Field((), description="adaptations of the stage so far")
     forecast: SpendForecast | None = None
+    time_shares: TimeShares | None = Field(
+        None,
+        exclude_if=lambda shares: shares is None,
+        description="where the time of a training's last seconds went",
+    )
     quality: dict[str, float] = Field({}, description="metric -> its last value")
     memory_share: float | None = Field(
-        None, description="highest memory use of the pod's container, as a share of its limit; null: no limit"
+        None,
+        description="highest memory use of the pod's container, without file cache that the kernel can drop, "
+        "as a share of its limit; null: no limit",
     )
 
 
@@ -96,6 +107,16 @@ def ended_silent(last: Heartbeat, at: datetime) -> Heartbeat:
     if last.unread_usd_per_hour is not None and last.state != SILENT:
         prices += (PricePoint(at=last.at, usd_per_hour=last.unread_usd_per_hour),)
     return last.model_copy(update={"state": SILENT, "at": at, "prices": prices})
+
+
+def record_lost(store: Store, run_id: str, attempt: object, at: datetime) -> None:
+    """Record that the last process of an attempt ended at `at`, unless its supervisor did. Raises StoreError,
+    DataError.
+    """
+    last = last_heartbeat(store, run_id, attempt)
+    if last is not None and last.state in RUNNING_STATES:
+        ended = ended_silent(last, max(at, last.at)).model_copy(update={"state": LOST})
+        store.put(store_layout.heartbeat(run_id, attempt), record_bytes(ended))
 
 
 def silence_limit_s(interval_s: float, silent_intervals: float) -> float:

@@ -12,7 +12,7 @@ from shoestring.core.interfaces import Cluster, Store
 from shoestring.core.money import from_microusd
 from shoestring.core.pod_ref import PodRef
 from shoestring.core.receipt import PricePoint
-from shoestring.spending.heartbeat import BROKE, SILENT, UNSUPERVISED, Heartbeat, last_heartbeat
+from shoestring.spending.heartbeat import BROKE, LOST, SILENT, UNSUPERVISED, Heartbeat, last_heartbeat
 from shoestring.spending.ledger.account import AccountState
 from shoestring.spending.ledger.ledger import Ledger
 from shoestring.spending.ledger.overruns import book_cost
@@ -21,6 +21,7 @@ from shoestring.spending.meter import cost_between_usd
 ENDED_REASONS = {
     SILENT: "it wrote no heartbeats and was ended",
     BROKE: "it cost more than its account could pay and was ended",
+    LOST: "its supervisor died; its last process ended",
 }
 """By the state in the last heartbeat of an attempt that was ended from outside."""
 

@@ -8,6 +8,7 @@ from pydantic import JsonValue
 from shoestring.core.errors import StageFailed, StageStopped
 from shoestring.core.types import Need, StageOutcome
 from shoestring.data.recipe import Recipe
+from shoestring.data.storage.part_writer import REUSING
 from shoestring.data.transforms import preprocess
 from shoestring.stages.work import StageProgress, Work
 
@@ -19,7 +20,7 @@ NEED = Need(
     setup_s=1.5,
     cpu_us_per_row=1.0,
     reads="scan",
-    writes_bytes_per_row=90,
+    writes_bytes_per_row=130,
     memory_fixed_gb=0.6,
 )
 
@@ -39,7 +40,12 @@ def run(work: Work) -> StageOutcome:
     pa.set_cpu_count(work.cores)
     pa.set_io_thread_count(work.cores)
 
+    reused_rows = 0
+
     def report(phase: str, rows: int) -> None:
+        nonlocal reused_rows
+        if phase == REUSING:
+            reused_rows = rows
         work.report_progress(StageProgress(phase=phase, samples=rows))
         if work.should_stop():
             raise StageStopped(f"at {rows} rows")
@@ -54,4 +60,6 @@ def run(work: Work) -> StageOutcome:
         work.storage_class,
     )
     left_out = float(sum(manifest.quarantined.values()))
-    return StageOutcome(key=key, rows=manifest.rows, metrics={"rows_left_out": left_out})
+    return StageOutcome(
+        key=key, rows=manifest.rows, reused_rows=reused_rows, metrics={"rows_left_out": left_out}
+    )

@@ -9,22 +9,25 @@ from pydantic import JsonValue
 
 from shoestring.core import store_layout
 from shoestring.core.datasets import Manifest
-from shoestring.core.errors import DataError
 from shoestring.core.interfaces import Store
-from shoestring.core.receipt import AdaptationChange, SpendForecast
+from shoestring.core.receipt import AdaptationChange, SpendForecast, TimeShares
 from shoestring.core.record import record_bytes
 from shoestring.core.types import Need, StageOutcome
-from shoestring.data.formats.readers import open_rows
-from shoestring.data.recipe import Recipe
-from shoestring.data.storage.blobs import load_manifest, open_blob, put_blob
+from shoestring.data.loading.open_split import open_split, require_encoding
+from shoestring.data.loading.samples import SampleReader
+from shoestring.data.loading.selection import choose_samples, read_selection, store_selection
+from shoestring.data.recipe import Recipe, Task
+from shoestring.data.storage.blobs import load_manifest, put_blob
 from shoestring.stages.work import StageProgress, Work
+from shoestring.training.curve import LossMetric
 from shoestring.training.model_record import ModelRecord
 
 if TYPE_CHECKING:
     from shoestring.training.torch_.task import TrainingTask
 
 ProgressReporter = Callable[
-    [str, int, int, dict[str, float], tuple[AdaptationChange, ...], SpendForecast | None], None
+    [str, int, int, dict[str, float], tuple[AdaptationChange, ...], SpendForecast | None, TimeShares | None],
+    None,
 ]
 
 # Set-up is the supervisor's start, the import of torch, the last validation, and the exit.
@@ -44,6 +47,10 @@ NEED = Need(
     checkpoint_s=0.2,
     image="train",
 )
+
+
+LOSS_METRICS: dict[Task, LossMetric] = {"regression": "rmse", "next_token": "bits_per_byte"}
+"""What a training minimises, if it is not the log loss."""
 
 
 def settings(recipe: Recipe, seed: int) -> dict[str, JsonValue]:
@@ -82,6 +89,8 @@ def run(work: Work) -> StageOutcome:
         data_wait_share=trained.data_wait_share,
         validation_share=state.validation_share,
         sample_ranges=state.sample_ranges,
+        selection=state.cursor.selection,
+        shuffle_quality=task.train.shuffle_quality(work.seed),
     )
     records = store_records(work.store, model)
     return StageOutcome(
@@ -114,29 +123,19 @@ def make_task(work: Work, manifest: Manifest) -> TrainingTask:
     """Return what training needs of the work. The test split is not opened."""
     from shoestring.training.torch_.task import TrainingTask
 
-    if manifest.encoding is None:
-        raise DataError(f"{work.inputs['data']} is not encoded: train reads what preprocess wrote")
-    work.recipe.metric_for(manifest.encoding.task)
-    paths = {
-        name: [open_blob(work.store, part.sha256) for part in manifest.splits[name]]
-        for name in ("train", "val")
-    }
-    splits = {name: open_rows(found, manifest.format) for name, found in paths.items()}
-    for name, rows in splits.items():
-        if not len(rows):
-            raise DataError(
-                f"the {name} split of {work.inputs['data']} has no rows: "
-                "give it a larger share in the recipe, or use more data"
-            )
-    max_samples = work.recipe.train.max_epochs * len(splits["train"])
+    encoding = require_encoding(manifest)
+    work.recipe.metric_for(encoding.task)
+    train, selection = selected_rows(work, open_split(work.store, manifest, "train", work.scratch))
+    validation = open_split(work.store, manifest, "val")
+    max_samples = work.recipe.train.max_epochs * len(train)
     return TrainingTask(
         run_id=work.run_id,
         seed=work.seed,
-        encoding=manifest.encoding,
+        encoding=encoding,
         settings=work.recipe.train,
-        train=splits["train"],
-        validation=splits["val"],
-        metric="rmse" if manifest.encoding.task == "regression" else "log_loss",
+        train=train,
+        validation=validation,
+        metric=LOSS_METRICS.get(encoding.task, "log_loss"),
         store=work.store,
         meter=work.meter,
         clock=work.clock,
@@ -146,7 +145,25 @@ def make_task(work: Work, manifest: Manifest) -> TrainingTask:
         adaptation_limits=work.policy.adaptation_limits,
         guardrails=work.policy.guardrails,
         planned_samples=work.planned_samples,
+        attempt=work.attempt,
+        selection=selection,
     )
+
+
+def selected_rows(work: Work, train: SampleReader) -> tuple[SampleReader, str]:
+    """Return the rows to train on and the digest of their selection; all rows and "" without one.
+
+    A training that is resumed keeps the selection that its checkpoint names.
+    """
+    from shoestring.training.torch_.checkpoint import read_pointer
+
+    share = work.recipe.train.rows_share
+    if share == 1:
+        return train, ""
+    selection = read_pointer(work.store, work.run_id).selection
+    if not selection:
+        selection = store_selection(work.store, choose_samples(train, work.seed, share))
+    return train.subset(read_selection(work.store, selection, len(train))), selection
 
 
 def progress_reporter(work: Work, max_samples: int) -> ProgressReporter:
@@ -161,6 +178,7 @@ def progress_reporter(work: Work, max_samples: int) -> ProgressReporter:
         quality: dict[str, float],
         changes: tuple[AdaptationChange, ...],
         forecast: SpendForecast | None,
+        time_shares: TimeShares | None,
     ) -> None:
         progress = StageProgress(
             phase=phase,
@@ -170,6 +188,7 @@ def progress_reporter(work: Work, max_samples: int) -> ProgressReporter:
             quality=quality,
             changes=changes,
             forecast=forecast,
+            time_shares=time_shares,
         )
         work.report_progress(progress)
 

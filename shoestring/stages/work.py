@@ -9,9 +9,9 @@ from pathlib import Path
 from pydantic import Field, JsonValue
 
 from shoestring.config.policy import Policy
-from shoestring.core.interfaces import Clock, Store
-from shoestring.core.receipt import AdaptationChange, SpendForecast
-from shoestring.core.record import Record
+from shoestring.core.interfaces import NO_REMOTE_SOURCES, Clock, RemoteSources, Store
+from shoestring.core.receipt import AdaptationChange, SpendForecast, TimeShares
+from shoestring.core.record import Count, Record
 from shoestring.core.types import STANDARD_CLASS, Format
 from shoestring.data.recipe import Recipe
 from shoestring.spending.meter import Meter
@@ -23,14 +23,17 @@ class StageProgress(Record):
     """The progress that a stage reports while it runs. The supervisor puts it into the heartbeat."""
 
     phase: str = ""
-    samples: int = 0
-    resumed_samples: int = Field(
+    samples: Count = 0
+    resumed_samples: Count = Field(
         0, description="how many of the samples earlier attempts made, before the checkpoint"
     )
-    total: int | None = None
+    total: Count | None = None
     quality: dict[str, float] = Field({}, description="metric -> its last value")
     changes: tuple[AdaptationChange, ...] = ()
     forecast: SpendForecast | None = None
+    time_shares: TimeShares | None = Field(
+        None, exclude_if=lambda shares: shares is None, description="where the time of the last seconds went"
+    )
 
 
 class Origin(Record):
@@ -63,6 +66,7 @@ class Work:
         settings: the pipeline's settings of an author's own stage; the built-in stages follow the recipe.
         storage_class: the storage class to write a data set to.
         planned_samples: the samples that an elastic stage is expected to process; None: unknown.
+        remote: reads the recipe's sources that have a URL.
     """
 
     run_id: str
@@ -83,3 +87,4 @@ class Work:
     settings: Mapping[str, JsonValue] = field(default_factory=dict)
     storage_class: str = STANDARD_CLASS
     planned_samples: int | None = None
+    remote: RemoteSources = NO_REMOTE_SOURCES

@@ -7,14 +7,15 @@ from typing import Literal
 from pydantic import Field
 
 from shoestring.core.money import Usd
+from shoestring.core.receipt import TimeShares
 from shoestring.core.record import Record, StoredRecord
 
-LossMetric = Literal["log_loss", "rmse"]
+LossMetric = Literal["log_loss", "rmse", "bits_per_byte"]
 SchedulePhase = Literal["warm-up", "stable", "decay"]
 
 
 class CurvePoint(Record):
-    """One point of the curve. Losses are in the run's metric: nats, or the unit of `y`."""
+    """One point of the curve. Losses are in the run's metric: nats, the unit of `y`, or bits per byte."""
 
     samples: int = Field(description="rows trained on so far, in all attempts")
     epoch: float
@@ -41,3 +42,6 @@ class TrainingCurve(StoredRecord):
     run_id: str
     metric: LossMetric
     points: tuple[CurvePoint, ...]
+    time_shares: TimeShares | None = Field(
+        None, exclude_if=lambda shares: shares is None, description="where the time of the last start went"
+    )

@@ -46,6 +46,16 @@ class ModelRecord(StoredRecord):
     sample_ranges: tuple[SampleRange, ...] = Field(
         description="all trained samples, over all starts; adjacent ranges are merged"
     )
+    selection: str = Field(
+        "",
+        exclude_if=lambda sha256: not sha256,
+        description="digest of the blob with the rows of an epoch; empty: all rows of the split",
+    )
+    shuffle_quality: float = Field(
+        1.0,
+        exclude_if=lambda quality: quality == 1,
+        description="how well the order of streamed blocks mixes; 1: as a uniform shuffle",
+    )
 
 
 def add_sample_range(

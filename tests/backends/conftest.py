@@ -9,12 +9,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from commands import Finished
+from counting_sources import CountingSources
+from kube_server import KubeServer, kube_server
+from remote_lab import RemoteLab
 from s3_server import ADMIN, S3Server, environment, start_server
 from small_s3 import QuickClock, SmallS3, small_s3
 from store_locations import StoreLocation
 
+from shoestring.backends.folder_store import FolderStore
 from shoestring.backends.memory import MemoryStore
 from shoestring.backends.s3.store import S3Store, open_s3_store
+from shoestring.backends.sources.obstore_sources import ObstoreSources
+from shoestring.backends.sources.obstore_sources import S3Server as NamedServer
 from shoestring.core.store_layout import CONDITIONAL_WRITE_PROOF
 
 FAST = "/dev/shm" if Path("/dev/shm").is_dir() else None
@@ -101,3 +108,35 @@ def store(small: SmallS3, tmp_path: Path, clock: QuickClock) -> S3Store:
     found = open_s3_store(small.location(), tmp_path / "scratch", clock)
     small.requests.clear()
     return found
+
+
+@pytest.fixture
+def kube() -> Iterator[KubeServer]:
+    with kube_server() as server:
+        # A person who may read neither nodes nor the pods of other namespaces, on a cluster without Argo.
+        server.denied += ["/api/v1/nodes", "/api/v1/pods"]
+        yield server
+
+
+@pytest.fixture
+def lab(kube: KubeServer, s3_server: S3Server, finished: Finished, tmp_path: Path) -> RemoteLab:
+    location = s3_server.location(f"remote/{uuid.uuid4().hex}")
+    store = FolderStore(finished.store)
+    for key in store.list(""):
+        if not key.startswith(("blobs/", "cache/")):
+            data = store.fetch(key).read_bytes()
+            s3_server.minio().put_object(location.bucket, location.root + key, io.BytesIO(data), len(data))
+    found = RemoteLab(kube, s3_server, location, finished, tmp_path)
+    found.install()
+    return found
+
+
+@pytest.fixture
+def prefix() -> str:
+    """Return a folder in the bucket that no other test uses."""
+    return f"sources/{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def sources(s3_server: S3Server) -> CountingSources:
+    return CountingSources(ObstoreSources(NamedServer(f"http://{s3_server.endpoint}", "us-east-1")))

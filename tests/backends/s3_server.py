@@ -33,6 +33,14 @@ STAGE_POLICY = {
         {"Effect": "Allow", "Action": ["s3:ListBucket"], "Resource": [f"arn:aws:s3:::{BUCKET}"]},
     ],
 }
+READER = ("reader", "readers-secret")
+READER_POLICY = {
+    "Version": "2012-10-17",
+    "Statement": [
+        {"Effect": "Allow", "Action": ["s3:GetObject"], "Resource": [f"arn:aws:s3:::{BUCKET}/*"]},
+        {"Effect": "Allow", "Action": ["s3:ListBucket"], "Resource": [f"arn:aws:s3:::{BUCKET}"]},
+    ],
+}
 VISION = ("vision", "visions-secret")
 _CLUSTER_PAGE = (Path(__file__).parents[2] / "docs" / "cluster.md").read_text(encoding="utf-8")
 # The policy that the docs show for one of several teams.
@@ -51,6 +59,12 @@ IDENTITIES = {
             "policyNames": ["stage"],
         },
         {
+            "name": "reader",
+            "credentials": [{"accessKey": READER[0], "secretKey": READER[1]}],
+            "actions": [],
+            "policyNames": ["reader"],
+        },
+        {
             "name": "vision",
             "credentials": [{"accessKey": VISION[0], "secretKey": VISION[1]}],
             "actions": [],
@@ -59,6 +73,7 @@ IDENTITIES = {
     ],
     "policies": [
         {"name": "stage", "content": json.dumps(STAGE_POLICY)},
+        {"name": "reader", "content": json.dumps(READER_POLICY)},
         {"name": "vision", "content": json.dumps(VISION_POLICY)},
     ],
 }

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 import yaml
 from pydantic import ValidationError
+from world_folder import write
 
 from shoestring.backends.local import (
     FolderStore,
@@ -69,6 +71,16 @@ def test_a_file_that_is_not_a_world_file_is_a_world_error(text: bytes, tmp_path:
     (tmp_path / "world.yaml").write_bytes(text)
     with pytest.raises(WorldError, match=r"world\.yaml"):
         open_local_world(tmp_path / "world.yaml")
+
+
+def test_a_clusters_world_file_is_refused_with_what_is_wanted(tmp_path: Path) -> None:
+    folder = write(tmp_path / "lab")
+    alone = tmp_path / "world.yaml"
+    alone.write_text((folder / "world" / "world.yaml").read_text())
+    with pytest.raises(WorldError, match=r"--world takes a folder with world/world\.yaml, .*--on CONTEXT"):
+        open_local_world(alone)
+    with pytest.raises(WorldError, match=f"give its folder, --world {re.escape(str(folder))};"):
+        open_local_world(folder / "world" / "world.yaml")
 
 
 def test_a_missing_world_file_is_reported_with_the_command_that_creates_one(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from shoestring.config.world import IMAGES, World
 from shoestring.core.interfaces import PodLifetime
 from shoestring.core.money import usd
 from shoestring.core.pod_ref import ClusterPod, PodRef
+from shoestring.core.record import record_bytes
 from shoestring.core.types import Market, Placement, Pool, Quote
 from shoestring.runtime.open_world import open_world
 
@@ -149,3 +150,50 @@ def test_a_running_pod_survives_a_price_list_that_cannot_be_read(world: World, f
     assert world.prices.charged_usd_per_hour(quote, pool) is None
     lists.write_text("machine,market\n\n")
     assert world.prices.charged_usd_per_hour(quote, pool) == Decimal("0.05")
+
+
+SHARE = Pool(name="cpu-spot/2", node_pool="cpu-spot", cores=2, memory_gb=8)
+HALF_A_NODE = Quote(
+    pool="cpu-spot/2",
+    market=Market.SPOT,
+    usd_per_hour=usd("0.02"),
+    node_usd_per_hour=usd("0.04"),
+    as_of=date(2026, 7, 30),
+    source="l",
+)
+
+
+def write_prices(folder: Path, text: str) -> None:
+    (folder / "prices" / "prices.yaml").write_text(text)
+
+
+def test_a_price_that_changed_between_the_decision_and_the_pods_start_is_seen(
+    world: World, folder: Path
+) -> None:
+    write_prices(folder, f"prices: [{SPOT_ROW % '0.06'}]\n")
+    opened = open_world(str(folder)).prices
+    assert opened.charged_usd_per_hour(HALF_A_NODE, SHARE) == Decimal("0.03")
+    assert opened.current_usd_per_hour(HALF_A_NODE, SHARE) == Decimal("0.03")
+
+
+def test_a_price_that_is_missing_at_the_pods_start_counts_once_it_is_read(world: World, folder: Path) -> None:
+    write_prices(folder, "prices: []\n")
+    opened = open_world(str(folder)).prices
+    assert opened.charged_usd_per_hour(HALF_A_NODE, SHARE) is None
+    write_prices(folder, f"prices: [{SPOT_ROW % '0.05'}]\n")
+    assert opened.charged_usd_per_hour(HALF_A_NODE, SHARE) == Decimal("0.025")
+
+
+def test_a_good_copy_of_a_price_file_is_no_current_price(world: World, folder: Path) -> None:
+    write_prices(folder, f"prices: [{SPOT_ROW % '0.04'}]\n")
+    assert open_world(str(folder)).prices.charged_usd_per_hour(HALF_A_NODE, SHARE) == Decimal("0.02")
+    write_prices(folder, "prices: [half a ro")
+    opened = open_world(str(folder))
+    assert "the last good copy is used" in opened.notes[0]
+    assert opened.prices.charged_usd_per_hour(HALF_A_NODE, SHARE) is None
+
+
+def test_a_quote_of_a_whole_machine_has_the_bytes_of_earlier_versions() -> None:
+    whole = HALF_A_NODE.model_copy(update={"node_usd_per_hour": None})
+    assert b"node_usd_per_hour" not in record_bytes(whole)
+    assert Quote.model_validate_json(record_bytes(whole)) == whole

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shoestring.backends.kubernetes.api import response_time
-from shoestring.backends.kubernetes.pod_lifetime import pod_lifetime
+from shoestring.backends.kubernetes.pod_lifetime import ENDED_ANNOTATION, pod_lifetime
 
 SCHEDULED = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-07-30T10:00:00Z"}
 WAITS = {
@@ -122,6 +122,18 @@ def test_the_end_of_a_pod_that_timed_out_is_not_read_from_its_status() -> None:
         at(8),
     )
     assert (life.alive, life.started_at, life.finished_at) == (False, at(0), None)
+
+
+def test_the_reapers_reason_stays_when_the_node_has_written_its_own() -> None:
+    ended_at_deadline = pod("Failed", ended(6, "Error", 137), reason="DeadlineExceeded")
+    annotation = {"annotations": {ENDED_ANNOTATION: "Silent: its last heartbeat is 31 s old"}}
+    life = pod_lifetime({"metadata": annotation} | ended_at_deadline, at(8))
+    assert (life.reason, life.finished_at) == ("Silent: its last heartbeat is 31 s old", at(6))
+
+
+def test_a_pod_that_was_ended_has_no_end_while_one_of_its_containers_runs() -> None:
+    life = pod_lifetime(pod("Failed", ended(5), RUNS, reason="Silent"), at(8))
+    assert (life.alive, life.finished_at) == (False, None)
 
 
 def test_an_init_container_that_ran_out_of_memory_is_reported() -> None:

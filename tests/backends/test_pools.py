@@ -17,7 +17,7 @@ from shoestring.backends.kubernetes.world_files import Machine, NodePool, Taint
 from shoestring.config.tariffs import Tariffs
 from shoestring.core.money import microusd
 from shoestring.core.types import Market, Toleration
-from shoestring.pricing.price_book import PriceListing
+from shoestring.pricing.catalogues import PriceListing
 from shoestring.pricing.price_list import PriceList
 from shoestring.pricing.rows import PriceRow
 
@@ -145,6 +145,7 @@ def test_a_share_costs_at_least_its_fraction_and_the_whole_node_costs_the_node_p
     ]
     book = price_shares(listing(*quotes), seen, Tariffs(), DAY)
     prices = {quote.pool: microusd(quote.usd_per_hour) for quote in book.quotes}
+    assert {quote.node_usd_per_hour for quote in book.quotes} <= {usd_per_hour}
     wholes = {
         whole.name: whole
         for whole in seen.whole_nodes

@@ -13,7 +13,7 @@ from shoestring.backends.kubernetes.pools import ClusterSnapshot, price_shares, 
 from shoestring.config.tariffs import Tariffs
 from shoestring.config.world import PriceBook
 from shoestring.core.types import Market
-from shoestring.pricing.price_book import PriceListing
+from shoestring.pricing.catalogues import PriceListing
 
 TODAY = date(2026, 11, 1)
 MACHINE, REGION, ZONE = (

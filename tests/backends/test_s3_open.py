@@ -13,8 +13,8 @@ from s3_server import STAGE, S3Server, environment
 from small_s3 import QuickClock, SmallS3, small_s3
 
 from shoestring.backends.local import WallClock
-from shoestring.backends.s3.location import S3Location
-from shoestring.backends.s3.store import PROOF_VALID_FOR, open_s3_store
+from shoestring.backends.s3.location import Credentials, S3Location
+from shoestring.backends.s3.store import PROOF_VALID_FOR, S3Access, open_s3_store
 from shoestring.core.errors import StoreError, UsageError
 
 pytestmark = pytest.mark.usefixtures("credentials")
@@ -120,8 +120,12 @@ def test_https_to_a_plain_http_server_is_reported(small: SmallS3, tmp_path: Path
 
 @pytest.fixture
 def certificate(tmp_path: Path) -> Path:
-    """A self-signed certificate of this machine, with its key in the same file."""
-    subject = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
+    return self_signed(tmp_path, "IP:127.0.0.1")
+
+
+def self_signed(tmp_path: Path, name: str) -> Path:
+    """Make a self-signed certificate for a name, with its key in the same file."""
+    subject = ["-subj", "/CN=127.0.0.1", "-addext", f"subjectAltName={name}"]
     command = [
         "openssl",
         "req",
@@ -158,6 +162,32 @@ def test_a_certificate_is_trusted_if_its_authority_is_configured(
             open_s3_store(location, tmp_path / "scratch", WallClock())
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "public.pem"))
         assert open_s3_store(location, tmp_path / "scratch", WallClock()).put("a/b", b"")
+
+
+def test_a_store_that_is_reached_at_another_address_has_the_certificate_of_its_own_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    location = S3Location(endpoint="s3.storage.svc:9000", bucket="shoestring")
+    with small_s3(certificate=self_signed(tmp_path, "DNS:s3.storage.svc")) as small:
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "public.pem"))
+        access = S3Access(address=f"127.0.0.1:{small.port}")
+        store = open_s3_store(location, tmp_path / "scratch", WallClock(), access)
+        assert store.put("a/b", b"1")
+        assert small.objects["a/b"] == b"1"
+
+
+def test_a_store_that_is_only_read_is_opened_without_a_request(small: SmallS3, tmp_path: Path) -> None:
+    open_s3_store(small.location(), tmp_path / "scratch", WallClock(), S3Access(reads_only=True))
+    assert small.requests == []
+
+
+def test_credentials_that_are_given_go_before_those_of_the_environment(
+    s3_server: S3Server, tmp_path: Path
+) -> None:
+    access = S3Access(Credentials("nobody", "nothing"), reads_only=True)
+    store = open_s3_store(s3_server.location(), tmp_path / "scratch", WallClock(), access)
+    with pytest.raises(UsageError, match="does not accept the credentials of access key 'nobody'"):
+        store.fetch("a/b")
 
 
 @pytest.mark.parametrize(

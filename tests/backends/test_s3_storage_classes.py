@@ -29,7 +29,8 @@ from shoestring.reporting.html.page import page
 from shoestring.reporting.run_reader import read_run_story
 from shoestring.reporting.summary import summarise_run
 from shoestring.routing.decision import Decision
-from shoestring.runtime.admission.admit import RunRequest, admit
+from shoestring.runtime.admission.admit import admit
+from shoestring.runtime.admission.first_request import RunRequest
 from shoestring.runtime.admission.stage_request import StageInputs
 from shoestring.runtime.open_world import open_world
 from shoestring.runtime.route_step.route import decide_and_reserve
@@ -63,15 +64,16 @@ def class_of(server: S3Server, location: StoreLocation, key: str) -> str:
 
 
 @pytest.mark.parametrize("size_bytes", [10, LARGE_BYTES])
-def test_an_object_keeps_the_storage_class_of_its_first_write(
+def test_an_object_has_the_storage_class_of_its_last_write(
     s3_server: S3Server, s3_location: StoreLocation, tmp_path: Path, size_bytes: int
 ) -> None:
     store, bytes_ = s3_location.open(), os.urandom(size_bytes)
     (tmp_path / "part").write_bytes(bytes_)
     for data in (bytes_, tmp_path / "part"):
-        sha256 = put_blob(store, data, "STANDARD_IA")
-        assert put_blob(store, data) == sha256 == put_blob(store, data, "ONEZONE_IA")
-        assert class_of(s3_server, s3_location, f"blobs/{sha256}") == "STANDARD_IA"
+        for storage_class in ("STANDARD_IA", "ONEZONE_IA"):
+            sha256 = put_blob(store, data, storage_class)
+            assert class_of(s3_server, s3_location, f"blobs/{sha256}") == storage_class
+            assert store.objects(f"blobs/{sha256}")[f"blobs/{sha256}"].storage_class == storage_class
     assert store.fetch(f"blobs/{sha256}").read_bytes() == bytes_
     assert class_of(s3_server, s3_location, f"blobs/{put_blob(store, b'standard')}") == "STANDARD"
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from shoestring.backends.kubernetes.pod_lifetime import ENDED_ANNOTATION
 from shoestring.backends.kubernetes.stage_pods import stage_pod, stage_pods
 
 STAGE = {"shoestring.dev/stage": "train"}
@@ -100,6 +101,25 @@ def test_only_a_pod_that_has_not_started_and_is_not_deleted_is_pending() -> None
         (False, False),
         (False, False),
     ]
+
+
+def test_a_pod_that_its_node_still_ends_is_ending_and_one_without_a_node_is_to_be_ended_again() -> None:
+    annotation = {"annotations": {ENDED_ANNOTATION: "Silent: why"}}
+    pods = [item(STAGE, node="worker", phase="Running"), item(STAGE)]
+    for each in pods:
+        each["metadata"] |= annotation
+    assert [pod.ending for pod in stage_pods([*pods, item(STAGE, node="worker")], NOW)] == [
+        True,
+        False,
+        False,
+    ]
+
+
+def test_a_pod_whose_node_does_not_answer_is_known_by_its_condition() -> None:
+    ready = {"type": "Ready", "status": "False", "reason": "NodeNotReady"}
+    lost = item(STAGE, node="worker", phase="Running", conditions=[ready])
+    starting = item(STAGE, node="worker", conditions=[ready | {"reason": "ContainersNotReady"}])
+    assert [pod.node_lost for pod in stage_pods([lost, starting], NOW)] == [True, False]
 
 
 def test_a_pods_lifetime_begins_when_a_node_takes_it() -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from store_locations import StoreLocation, at_once
 
 from shoestring.core.errors import NotInStore, StoreError
-from shoestring.core.interfaces import StoreTimes
+from shoestring.core.interfaces import ObjectDeletion, StoreInventory, StoreTimes
 from shoestring.core.store_layout import is_key
 
 LAWS = examples(20, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -64,18 +64,56 @@ def test_keys_are_listed_in_the_order_of_their_text(location: StoreLocation) -> 
 
 def test_the_store_tells_when_objects_were_written(location: StoreLocation) -> None:
     store = location.open()
-    assert isinstance(store, StoreTimes)
+    assert isinstance(store, StoreInventory) and isinstance(store, StoreTimes)
     store.put("runs/r/one", b"1")
     # S3 tells whole seconds.
     time.sleep(1.1)
     store.put("runs/r/two", b"2")
     store.put("runs/other", b"3")
-    first = store.modified("runs/r/")
-    assert list(first) == ["runs/r/one", "runs/r/two"] and first["runs/r/one"] < first["runs/r/two"]
-    assert first["runs/r/two"] - first["runs/r/one"] < timedelta(minutes=1)
+    first = store.objects("runs/r/")
+    one, two = first["runs/r/one"], first["runs/r/two"]
+    assert list(first) == ["runs/r/one", "runs/r/two"] and one.modified_at < two.modified_at
+    assert two.modified_at - one.modified_at < timedelta(minutes=1)
     store.put("runs/r/one", b"again")
-    assert store.modified("runs/r/one")["runs/r/one"] >= first["runs/r/two"]
-    assert store.modified("none/") == {}
+    again = store.objects("runs/r/one")["runs/r/one"]
+    assert again.modified_at >= two.modified_at
+    assert [each.size_bytes for each in (one, two, again)] == [1, 1, 5]
+    assert {each.storage_class for each in first.values()} == {"standard"}
+    assert store.objects("none/") == {} and store.place
+    written = {key: each.modified_at for key, each in store.objects("runs/").items()}
+    assert store.modified("runs/") == written
+
+
+def test_a_deleted_object_is_gone_and_deleting_it_again_does_no_harm(location: StoreLocation) -> None:
+    store, other = location.open(), location.open()
+    assert isinstance(store, ObjectDeletion)
+    for key in ("blobs/one", "blobs/one-more", "runs/r/two"):
+        store.put(key, b"it")
+    assert other.fetch("blobs/one").read_bytes() == b"it"
+    for _ in range(2):
+        assert store.delete("blobs/one")
+    with pytest.raises(NotInStore):
+        store.fetch("blobs/one")
+    assert list(other.list("blobs/")) == ["blobs/one-more"]
+    assert store.put("blobs/one", b"again", if_absent=True)
+    assert list(store.list("")) == sorted(
+        {*store.list("learned/"), "blobs/one", "blobs/one-more", "runs/r/two"}
+    )
+    assert store.fetch("blobs/one").read_bytes() == b"again"
+    with pytest.raises(StoreError, match="cannot name an object"):
+        store.delete("../a")
+
+
+def test_an_object_that_was_written_since_is_not_deleted(location: StoreLocation) -> None:
+    store = location.open()
+    assert isinstance(store, StoreInventory) and isinstance(store, ObjectDeletion)
+    store.put("blobs/it", b"it")
+    at = store.objects("blobs/it")["blobs/it"].modified_at
+    assert not store.delete("blobs/it", written_before=at)
+    assert store.fetch("blobs/it").read_bytes() == b"it"
+    assert store.delete("blobs/it", written_before=at + timedelta(seconds=1))
+    assert store.delete("blobs/it", written_before=at)
+    assert store.objects("blobs/") == {}
 
 
 def test_a_missing_object_is_named(location: StoreLocation) -> None:

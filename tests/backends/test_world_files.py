@@ -15,13 +15,13 @@ from world_folder import FILE_TEXTS, write
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.backends.kubernetes.world_files import (
-    FILES,
     ClusterFiles,
     file_path,
     read_cluster_files,
     read_world,
 )
 from shoestring.cli.authoring.schema import record_type_named
+from shoestring.config.world import WORLD_FILES
 from shoestring.core.errors import WorldError
 from shoestring.core.interfaces import Store
 from shoestring.core.types import Market
@@ -61,7 +61,7 @@ def test_valid_files_are_used_and_copied_to_the_store(folder: Path, location: St
         (),
     )
     assert list(store.list("learned/world/")) == [
-        f"learned/world/{name}.yaml" for name in sorted(set(FILES) - {"world"})
+        f"learned/world/{name}.yaml" for name in sorted(set(WORLD_FILES) - {"world"})
     ]
     assert store.fetch("learned/world/prices.yaml").read_text() == FILE_TEXTS["prices"]
 
@@ -172,7 +172,7 @@ def test_the_digest_of_a_world_changes_unless_only_the_store_moved(folder: Path,
         assert read(write(folder, **{name: changed}), store).digest != before
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", WORLD_FILES)
 def test_the_schema_of_a_file_lists_its_fields(name: str) -> None:
     record_type = record_type_named(SCHEMA_OF.get(name, name))
     schema, content = record_type.model_json_schema(), yaml.safe_load(FILE_TEXTS[name])

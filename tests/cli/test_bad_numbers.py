@@ -21,7 +21,8 @@ from shoestring.core.errors import ShoestringError
 from shoestring.data.recipe import find_recipe
 from shoestring.pricing.templates import cloud_world, laptop_world
 from shoestring.routing.pages.explain import as_text
-from shoestring.runtime.admission.admit import RunRequest, admission_decision
+from shoestring.runtime.admission.admit import admission_decision
+from shoestring.runtime.admission.first_request import RunRequest
 from shoestring.runtime.launch.run_request import pipeline_needs
 
 HEADER = "provider,region,machine,cores,market,usd_per_hour,as_of,source\n"

@@ -243,6 +243,6 @@ def test_json_output_is_json_alone_even_for_a_refusal(finished: Finished) -> Non
 def test_an_unwritable_folder_is_reported(finished: Finished, tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("a file")
     ran = finished.again("report", run_id(finished), "--out", tmp_path / "taken" / "out")
-    assert ran.code == 1
+    assert ran.code == 2
     assert str(tmp_path / "taken") in ran.err
     assert "Traceback" not in ran.err

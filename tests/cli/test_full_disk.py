@@ -78,14 +78,15 @@ def held_usd(finished: Finished, store: Path) -> Decimal:
     )
 
 
+@pytest.mark.parametrize("left_kib", [32, 48, 96], ids="{}KiB".format)
 def test_a_run_fails_when_the_disk_fills_up_and_the_next_run_settles_it(
-    small_disk: Path, finished: Finished, tmp_path: Path
+    small_disk: Path, finished: Finished, tmp_path: Path, left_kib: int
 ) -> None:
     store = small_disk / "store"
     assert finished.again("plan", finished.recipe, store=store).code == 0
-    fill(small_disk, 32 * 1024)
+    fill(small_disk, left_kib * 1024)
     check_reports_full_disk(finished.again("run", finished.recipe, "--out", tmp_path / "full", store=store))
-    assert held_usd(finished, store) > 0, "it was meant to run out of space after its admission"
+    assert held_usd(finished, store) > 0, "it was meant to run out of space after money was held"
     assert mount(small_disk, "remount,size=64m")
     refused = finished.again(
         "run", finished.recipe, "--out", tmp_path / "again", "--budget", "0.000001", store=store

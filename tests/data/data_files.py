@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.core.datasets import Manifest
 from shoestring.core.interfaces import Store
 from shoestring.core.types import Format
+from shoestring.data.loading.open_split import open_split
+from shoestring.data.loading.samples import Samples
 from shoestring.data.recipe import Recipe
 from shoestring.data.storage.part_writer import open_part
 from shoestring.data.transforms.ingest import ingest
@@ -20,6 +24,15 @@ from shoestring.data.transforms.preprocess import preprocess
 
 def quiet(what: str, rows: int) -> None:
     """Accept a progress report and ignore it."""
+
+
+def of(folder: Path, rows: list[dict[str, object]], name: str = "rows.csv") -> Path:
+    """Write rows as a CSV file."""
+    with (folder / name).open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    return folder / name
 
 
 def recipe_of(path: Path, **changes: Any) -> Recipe:
@@ -43,6 +56,12 @@ def preprocessed(recipe: Recipe, folder: Path, format: Format = Format.ARROW) ->
 
 def table_of(store: Store, manifest: Manifest, split: str) -> pa.Table:
     return pa.concat_tables(open_part(store, manifest, part) for part in manifest.splits[split])
+
+
+def samples_of(store: Store, manifest: Manifest, split: str) -> Samples:
+    """Return all samples of a split."""
+    rows = open_split(store, manifest, split)
+    return rows.take(np.arange(len(rows)))
 
 
 def quarantined_rows(store: Store, manifest: Manifest) -> list[dict[str, Any]]:

@@ -1,19 +1,22 @@
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 
 import pytest
-from data_files import ingested, recipe_of
+from data_files import ingested, of, preprocessed, recipe_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shoestring.backends.folder_store import FolderStore
+from shoestring.backends.reading_store import ReadingStore
 from shoestring.core.datasets import Manifest
 from shoestring.core.errors import CorruptObject, NotInStore
 from shoestring.core.interfaces import Store
 from shoestring.core.types import StageOutcome
 from shoestring.data.storage import cache
-from shoestring.data.storage.blobs import load_manifest, open_blob, put_blob
+from shoestring.data.storage.blobs import file_version, load_manifest, open_blob, put_blob
 
 
 @pytest.fixture
@@ -57,8 +60,6 @@ def test_any_damaged_object_of_a_cache_entry_is_a_cache_miss(
     if which == "quarantine" and cut == 100:
         cut = 10
     damage(store, objects[which], cut)
-    if which == "entry" and cut is None:
-        return  # the last byte is a newline
     assert cache.find_outcome(store, key) is None
 
 
@@ -74,6 +75,35 @@ def test_any_missing_object_of_a_cache_entry_is_a_cache_miss(
     }
     store.fetch(objects[which]).unlink()
     assert cache.find_outcome(store, key) is None
+
+
+def test_an_entry_whose_numbers_were_changed_is_a_cache_miss(
+    kept: tuple[Store, str, StageOutcome, Manifest],
+) -> None:
+    store, key, outcome, _ = kept
+    path = store.fetch(f"cache/{key}.json")
+    text = path.read_text()
+    path.write_text(text.replace('"rows": 50', '"rows": 51'))
+    assert cache.find_outcome(store, key) is None
+    entry = json.loads(text)
+    # As an earlier version wrote it.
+    del entry["content_sha256"]
+    path.write_text(json.dumps(entry))
+    assert cache.find_outcome(store, key) == outcome
+
+
+@pytest.mark.parametrize("is_missing", [False, True])
+def test_a_data_set_whose_dictionary_is_damaged_is_a_cache_miss(tmp_path: Path, is_missing: bool) -> None:
+    rows: list[dict[str, object]] = [
+        {"a": number, "w": "ab"[number % 2], "y": number % 2} for number in range(99)
+    ]
+    key, manifest, store = preprocessed(recipe_of(of(tmp_path, rows)), tmp_path)
+    cache.save_outcome(store, "0" * 64, StageOutcome(key=key), {})
+    assert cache.find_outcome(store, "0" * 64) is not None
+    assert manifest.encoding is not None
+    path = store.fetch(f"blobs/{manifest.encoding.dictionary_sha256}")
+    path.unlink() if is_missing else path.write_bytes(path.read_bytes()[:-1])
+    assert cache.find_outcome(store, "0" * 64) is None
 
 
 def test_computing_again_replaces_damaged_objects(tmp_path: Path) -> None:
@@ -122,6 +152,37 @@ def test_a_blob_matches_its_digest_or_raises(tmp_path: Path) -> None:
         open_blob(store, sha256)
     with pytest.raises(NotInStore):
         open_blob(store, "0" * 64)
+
+
+def test_a_blob_is_read_through_once_a_volume_and_again_when_its_file_has_changed(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path)
+    sha256 = put_blob(store, b"some bytes")
+    key, path = f"blobs/{sha256}", open_blob(store, sha256)
+    assert store.verified_version(key) == file_version(path)
+    assert list(store.list("")) == [key]
+    damage(store, key)
+    with pytest.raises(CorruptObject):
+        open_blob(FolderStore(tmp_path), sha256)
+    store.mark_verified(key, file_version(path))
+    assert open_blob(FolderStore(tmp_path), sha256) == path
+    os.utime(path, ns=(1, 1))
+    with pytest.raises(CorruptObject):
+        open_blob(store, sha256)
+
+
+def test_a_mark_goes_with_its_object_and_a_store_that_is_only_read_gets_none(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path)
+    sha256 = put_blob(store, b"some bytes")
+    key, reading = f"blobs/{sha256}", ReadingStore(store)
+    open_blob(reading, sha256)
+    assert store.verified_version(key) == ""
+    store.mark_verified(key, "1 2 3")
+    assert reading.verified_version(key) == "1 2 3"
+    reading.forget_verified(key)
+    assert store.verified_version(key) == reading.verified_version(key) == ""
+    store.mark_verified(key, "1 2 3")
+    store.delete(key)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 def test_an_edited_manifest_is_detected(kept: tuple[Store, str, StageOutcome, Manifest]) -> None:

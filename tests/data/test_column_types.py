@@ -21,13 +21,16 @@ from shoestring.data.sources.column_types import (
     mismatches,
     parse_column,
 )
+from shoestring.data.sources.text.written_numbers import DecimalSign, WrittenNumber, written_kinds
+
+DECIMAL_COMMA, THOUSANDS = WrittenNumber("", ","), WrittenNumber("", ".")
 
 
 def kind_of(*blocks: list[str | None]) -> pa.DataType:
     guess = TypeGuess()
     for block in blocks:
         guess.add(pa.array(block, pa.string()))
-    return guess.column_type()
+    return guess.kind()
 
 
 @pytest.mark.parametrize(
@@ -67,6 +70,88 @@ def test_clustered_damage_does_not_change_the_type() -> None:
         )
         == INTEGER
     )
+
+
+@pytest.mark.parametrize(
+    ("blocks", "kind"),
+    [
+        ([["3,14", "2", "-0,5"]], DECIMAL_COMMA),
+        ([["1", "2"] * 500, ["3", "2,5"]], DECIMAL_COMMA),
+        ([["1", "2"] * 500, ["3,1"] * 5, ["7"] * 500], DECIMAL_COMMA),
+        # A thousands comma is never taken for a decimal one.
+        ([["1,234", "12,500", "7"]], TEXT),
+        ([["1,234"] * 99 + ["3,14"]], TEXT),
+        ([["1,234"] * 80 + ["3,14"] * 20], DECIMAL_COMMA),
+        ([["1,234,567", "2,345,678"]], TEXT),
+        # Nor is a column with both signs guessed.
+        ([["3,14", "3.14"] * 50], TEXT),
+        ([["3.14"] * 99 + ["3,14"]], NUMBER),
+        ([["1.234,5", "2.345,5"]], TEXT),
+    ],
+)
+def test_decimal_commas_are_read_when_they_cannot_be_anything_else(
+    blocks: list[list[str | None]], kind: pa.DataType
+) -> None:
+    guess = TypeGuess((*COLUMN_TYPES, DECIMAL_COMMA))
+    for block in blocks:
+        guess.add(pa.array(block, pa.string()))
+    assert guess.kind() == kind
+
+
+@pytest.mark.parametrize(
+    ("blocks", "kind"),
+    [
+        ([["1,234.50", "870", "12,000"]], THOUSANDS),
+        ([["1,234,567", "870"]], THOUSANDS),
+        ([["1.5", "2.5"], ["1,234", "2.5"]], THOUSANDS),
+        ([["1", "2"], ["1,234", "2.5"]], THOUSANDS),
+        ([["12 %", "7%", None, "-3.5 %"]], WrittenNumber("%", ".")),
+        ([["12,5 %", "7 %"]], WrittenNumber("%", ",")),
+        ([["$3.20", "-$1,000.00", "$ 7"]], WrittenNumber("$", ".")),
+        ([["3,20 €", "1,5 €"]], WrittenNumber("€", ",")),
+        # These may be thousands or decimals, or are no numbers of one unit.
+        ([["1,234", "870", "12,000"]], TEXT),
+        ([["$1,234", "$870"]], TEXT),
+        ([["$3.20", "3.20 €"]], TEXT),
+        ([["12 %", "7"]], TEXT),
+        ([["12,34.5", "1.5"]], TEXT),
+        ([["1", "2"]], INTEGER),
+        ([["1.5", "2"]], NUMBER),
+        ([["12 %"] * 70, ["many"] * 30], TEXT),
+    ],
+)
+def test_written_numbers_are_read_when_they_cannot_be_anything_else(
+    blocks: list[list[str | None]], kind: pa.DataType
+) -> None:
+    guess = TypeGuess((*COLUMN_TYPES, *written_kinds(None)))
+    for block in blocks:
+        guess.add(pa.array(block, pa.string()))
+    assert guess.kind() == kind
+
+
+@pytest.mark.parametrize("decimal", [".", ","])
+def test_a_known_decimal_sign_decides_what_a_comma_is(decimal: DecimalSign) -> None:
+    guess = TypeGuess((*COLUMN_TYPES, *written_kinds(decimal)))
+    guess.add(texts := pa.array(["1,234 €", "870 €"]))
+    assert guess.kind() == WrittenNumber("€", decimal, is_certain=True)
+    assert parse_column(texts, guess.kind())[0].to_pylist() == [1234 if decimal == "." else 1.234, 870]
+
+
+def test_written_numbers_are_parsed_and_others_are_misfits() -> None:
+    texts = ["1,234.50", " -12,000 ", "7", None, "12,34", "1.5", "1e3", "$3"]
+    values, bad = parse_column(pa.array(texts), THOUSANDS)
+    assert values.to_pylist() == [1234.5, -12000, 7, None, None, 1.5, 1000, None]
+    assert bad.tolist() == [False] * 4 + [True, False, False, True]
+    values, bad = parse_column(
+        pa.array(["$3.20", "-$1,000.5", "$-2", "$ 7", "3", "€3"]), WrittenNumber("$", ".")
+    )
+    assert values.to_pylist() == [3.2, -1000.5, -2, 7, None, None]
+
+
+def test_decimal_commas_are_parsed() -> None:
+    values, bad = parse_column(pa.array(["3,14", " -2,5 ", "7", None, "1,2,3", "1.5"]), DECIMAL_COMMA)
+    assert values.to_pylist() == [3.14, -2.5, 7.0, None, None, None]
+    assert bad.tolist() == [False, False, False, False, True, True]
 
 
 @given(

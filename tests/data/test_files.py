@@ -14,8 +14,10 @@ from data_files import recipe_of
 from shoestring.backends.folder_store import FolderStore
 from shoestring.core.errors import DataError, RecipeError, ShoestringError
 from shoestring.data.recipe import find_recipe
-from shoestring.data.sources.csv_reader import CsvTable
-from shoestring.data.sources.files import DataFile, estimate_size, fingerprint, list_data_files
+from shoestring.data.sources.csv_reader import open_csv_table
+from shoestring.data.sources.data_file import DataFile
+from shoestring.data.sources.files import estimate_size, list_data_files
+from shoestring.data.sources.fingerprint import fingerprint
 from shoestring.data.sources.quarantine import Quarantine
 
 ROWS = b"a,y\n" + b"".join(b"%d,%d\n" % (number % 1000, number % 7) for number in range(300_000))
@@ -96,9 +98,11 @@ def test_fewer_rows_than_splits_are_refused(tmp_path: Path, rows: int) -> None:
 
 
 def test_a_quoted_column_name_may_contain_a_line_break(tmp_path: Path) -> None:
-    table = CsvTable([DataFile(packed_as(tmp_path, "rows.csv", b'"a\nb",y\n1,2\n3,4\n5,6\n'), "rows.csv")])
+    table = open_csv_table(
+        [DataFile(packed_as(tmp_path, "rows.csv", b'"a\nb",y\n1,2\n3,4\n5,6\n'), "rows.csv")]
+    )
     assert table.names == ["a\nb", "y"]
-    rows = pa.concat_tables(table.batches(table.infer_schema(), Quarantine("rows", io.StringIO())))
+    rows = pa.concat_tables(table.batches(Quarantine("rows", io.StringIO())))
     assert rows.to_pydict() == {"a\nb": [1, 3, 5], "y": [2, 4, 6]}
 
 

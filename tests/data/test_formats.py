@@ -25,6 +25,8 @@ VALUES: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.float64(): st.floats(allow_nan=False),
     pa.bool_(): st.booleans(),
     pa.string(): st.text(),
+    pa.binary(): st.binary(max_size=20),
+    pa.binary(3): st.binary(min_size=3, max_size=3),
     pa.date32(): st.dates(),
     pa.time64("us"): st.times(),
     pa.timestamp("us"): st.datetimes(),
@@ -70,6 +72,7 @@ def test_encoded_rows_are_equal_in_every_format(
         {
             "code": pa.array(rng.integers(0, 99, sum(sizes)), pa.int32()),
             "size": pa.array(rng.random(sum(sizes)), pa.float32()),
+            "pixels": pa.array([rng.bytes(8) for _ in range(sum(sizes))], pa.binary(8)),
         }
     )
     with tempfile.TemporaryDirectory() as folder:
@@ -80,9 +83,11 @@ def test_encoded_rows_are_equal_in_every_format(
             start += size
         rows = open_rows(paths, format)
         assert len(rows) == sum(sizes)
-        assert rows.dtype.itemsize == 8
+        assert rows.dtype.itemsize == 16
         positions = rng.integers(0, sum(sizes), 9) if sum(sizes) else np.zeros(0, np.int64)
         taken = rows.take(positions)
+        pixels = whole["pixels"].to_pylist()
+        assert [row.tobytes() for row in taken["pixels"]] == [pixels[index] for index in positions]
         for name in ("code", "size"):
             column = whole[name].to_numpy()
             assert np.array_equal(taken[name], column[positions])
@@ -90,6 +95,21 @@ def test_encoded_rows_are_equal_in_every_format(
                 np.concatenate([batch[name] for batch in rows.scan(batch_rows)] or [column]), column
             )
         assert all(len(batch) <= batch_rows for batch in rows.scan(batch_rows))
+
+
+@pytest.mark.parametrize("format", Format)
+def test_several_parts_become_one_file_for_shuffled_reads(tmp_path: Path, format: Format) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    paths = [tmp_path / f"part-{number}" for number in range(3)]
+    for number, path in enumerate(paths):
+        values = pa.array(range(100 * number, 100 * number + 100), pa.int32())
+        write_table(pa.table({"a": values, "b": values.cast(pa.float64())}), format, path)
+    apart, joined = open_rows(paths, format), open_rows(paths, format, scratch)
+    positions = np.random.default_rng(0).permutation(300)
+    assert np.array_equal(joined.take(positions), apart.take(positions))
+    assert [len(batch) for batch in joined.scan(1000)] == [300]
+    assert list(scratch.iterdir()) == []
 
 
 @pytest.mark.parametrize("format", Format)

@@ -87,9 +87,17 @@ def test_the_closure_holds_all_that_a_stage_imports_and_no_router_or_ledger(stag
 
 def test_the_libraries_of_a_stage_are_those_that_its_modules_import() -> None:
     libraries = {stage: set(import_closure(f"shoestring.stages.{stage}").libraries) for stage in STAGES}
-    assert libraries["ingest"] == {"numpy", "pyarrow", "pydantic", "pydantic_core", "yaml"}
+    assert libraries["ingest"] == {
+        "charset_normalizer",
+        "google_crc32c",
+        "numpy",
+        "pyarrow",
+        "pydantic",
+        "pydantic_core",
+        "yaml",
+    }
     assert libraries["train"] - libraries["ingest"] == {"torch"}
-    assert libraries["evaluate"] - libraries["train"] == {"sklearn"}
+    assert libraries["evaluate"] - libraries["train"] == {"sklearn", "tokenizers"}
     versions = library_versions([*libraries["evaluate"], "not_installed"])
     assert versions.pop("not_installed") == "" and all(versions.values())
 

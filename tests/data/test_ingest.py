@@ -113,12 +113,6 @@ def test_unicode_quotes_and_line_breaks_in_values_are_preserved(
     assert table["größe"].to_pylist() == [*range(len(texts))]
 
 
-def test_text_that_is_not_utf8_is_refused_with_a_hint(tmp_path: Path) -> None:
-    (tmp_path / "rows.csv").write_bytes("a,y\nöl,1\n".encode("latin-1"))
-    with pytest.raises(DataError, match=r"rows\.csv.*save it as UTF-8"):
-        ingested(recipe_of(tmp_path / "rows.csv"), tmp_path)
-
-
 def test_a_byte_order_mark_is_not_part_of_the_first_name(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_bytes(b"\xef\xbb\xbfa,y\n1,2\n")
     assert list(ingested(recipe_of(tmp_path / "rows.csv"), tmp_path)[1].columns) == ["rows.a", "rows.y"]

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+
 import numpy as np
 import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shoestring.core.datasets import Encoding
 from shoestring.core.errors import DataError
 from shoestring.data.formats.readers import EncodedRows
 from shoestring.data.loading.loader import PREFETCH_ROWS, Batch, Loader
+from shoestring.data.loading.samples import Array, Collator, Positions, SampleReader, Samples
 from shoestring.data.loading.shuffle import SampleCursor, sample_indices
 
+RECORD = np.dtype([("y", "f4")])
+COLLATOR = Collator(Encoding(features=(), task="regression"), RECORD)
 
-def numbered(rows: int, parts: int = 1) -> EncodedRows:
-    """Rows that contain their row number."""
-    records = np.array(list(zip(range(rows), strict=True)), dtype=[("id", "i4")])
-    return EncodedRows(np.array_split(records, parts))
+
+def numbered(rows: int, parts: int = 1) -> SampleReader:
+    """Samples whose target is their row number."""
+    records = np.array(list(zip(range(rows), strict=True)), RECORD)
+    return SampleReader(EncodedRows(np.array_split(records, parts)), COLLATOR)
 
 
 def ids(batch: Batch) -> list[int]:
-    found: list[int] = batch.records["id"].tolist()
+    found: list[int] = batch.samples.target.astype(int).tolist()
     return found
 
 
@@ -44,8 +53,8 @@ def test_every_row_is_loaded_once_an_epoch_over_batch_sizes_and_resumes(
         with Loader(table, cursor) as loader:
             for size in sizes:
                 batch = loader.next_batch(size)
-                assert 0 < len(batch.records) <= size
-                assert batch.start + len(batch.records) <= rows
+                assert 0 < len(batch.samples) <= size
+                assert batch.start + len(batch.samples) <= rows
                 assert batch.start == len(met.setdefault(batch.epoch, []))
                 met[batch.epoch] += ids(batch)
             cursor = loader.cursor
@@ -57,7 +66,7 @@ def test_every_row_is_loaded_once_an_epoch_over_batch_sizes_and_resumes(
 def test_an_epoch_ends_with_a_short_batch_and_no_batch_spans_two() -> None:
     with Loader(numbered(10), SampleCursor(seed=0)) as loader:
         shapes = [
-            (batch.epoch, batch.start, len(batch.records))
+            (batch.epoch, batch.start, len(batch.samples))
             for batch in (loader.next_batch(4) for _ in range(4))
         ]
     assert shapes == [(0, 0, 4), (0, 4, 4), (0, 8, 2), (1, 0, 4)]
@@ -76,6 +85,116 @@ def test_the_wait_share_is_between_0_and_1() -> None:
             assert 0.0 <= loader.wait_share <= 1.0
 
 
+@given(
+    rows=st.one_of(st.integers(1, 40), st.integers(100, 300)),
+    starts=st.lists(
+        st.tuples(
+            st.integers(1, 5),
+            st.integers(1, 3),
+            st.integers(1, 400),
+            st.lists(st.integers(1, 90), max_size=9),
+        ),
+        min_size=1,
+        max_size=5,
+    ),
+)
+@examples(40)
+def test_the_global_order_does_not_depend_on_ranks_threads_and_prefetched_bytes(
+    rows: int, starts: list[tuple[int, int, int, list[int]]]
+) -> None:
+    table, cursor, met = numbered(rows), SampleCursor(seed=5), {0: list[int]()}
+    for ranks, threads, prefetch_bytes, sizes in starts:
+        with ExitStack() as stack:
+            loaders = [
+                stack.enter_context(
+                    Loader(
+                        table, cursor, rank=rank, ranks=ranks, threads=threads, prefetch_bytes=prefetch_bytes
+                    )
+                )
+                for rank in range(ranks)
+            ]
+            for size in sizes:
+                batches = [loader.next_batch(size) for loader in loaders]
+                epoch, start, stop = batches[0].epoch, batches[0].start, batches[0].stop
+                assert {(each.epoch, each.start, each.stop) for each in batches} == {(epoch, start, stop)}
+                own = [iter(ids(batch)) for batch in batches]
+                met.setdefault(epoch, []).extend(next(own[at % ranks]) for at in range(start, stop))
+                assert [next(each, None) for each in own] == [None] * ranks
+            (cursor,) = {loader.cursor for loader in loaders}
+    for epoch, found in met.items():
+        assert found == sample_indices(rows, 5, epoch, 0, len(found)).tolist()
+        assert epoch == max(met) or len(found) == rows
+
+
+class WatchedRows(SampleReader):
+    """Rows that count how many were read, and that take time to read and to decode."""
+
+    read_s = decode_s = 0.0
+    read_rows = 0
+
+    def has_read(self, rows: int) -> bool:
+        return self.read_rows >= rows
+
+    def read(self, positions: Positions) -> Array:
+        time.sleep(self.read_s)
+        self.read_rows += len(positions)
+        return super().read(positions)
+
+    def collate(self, records: Array) -> Samples:
+        time.sleep(self.decode_s)
+        return super().collate(records)
+
+
+def watched(rows: int) -> WatchedRows:
+    records = np.array(list(zip(range(rows), strict=True)), RECORD)
+    return WatchedRows(EncodedRows([records]), COLLATOR)
+
+
+def until(condition: Callable[[int], bool], value: int) -> None:
+    ends_s = time.monotonic() + 10
+    while not condition(value):
+        assert time.monotonic() < ends_s
+        time.sleep(0.001)
+
+
+def test_rows_ahead_of_the_trainer_are_bounded_in_bytes_and_given_back_when_it_never_waits() -> None:
+    rows, taken, in_a_row = watched(5000), 0, 0
+    rows.read_s = 0.005
+    with Loader(rows, SampleCursor(seed=0), prefetch_bytes=3 * 10 * RECORD.itemsize) as loader:
+        while taken < 100:
+            taken += len(loader.next_batch(10).samples)
+            assert rows.read_rows <= taken + 30
+        until(rows.has_read, taken + 30)
+        rows.read_s = 0.0
+        # A busy machine may make the trainer wait for a block, and then one more is held for a while.
+        while in_a_row < 5:
+            until(rows.has_read, taken + 20)
+            time.sleep(0.005)
+            in_a_row = in_a_row + 1 if rows.read_rows == taken + 20 else 0
+            taken += len(loader.next_batch(10).samples)
+            assert taken < 4500
+
+
+@pytest.mark.parametrize("bottleneck", ["read", "decode", "compute"])
+def test_the_bottleneck_is_where_the_trainer_loses_its_time(bottleneck: str) -> None:
+    rows = watched(1000)
+    rows.read_s, rows.decode_s = 0.01 * (bottleneck == "read"), 0.01 * (bottleneck == "decode")
+    with Loader(rows, SampleCursor(seed=0), prefetch_bytes=3 * 50 * RECORD.itemsize) as loader:
+        before = loader.times
+        for _ in range(10):
+            loader.next_batch(50)
+            time.sleep(0.01 * (bottleneck == "compute"))
+        shares = loader.times.shares_since(before)
+    assert shares.bottleneck == bottleneck
+    assert shares.read + shares.decode + shares.compute == pytest.approx(1)
+    assert getattr(shares, bottleneck) > 0.5
+
+
+def test_a_rank_outside_its_group_is_refused() -> None:
+    with pytest.raises(ValueError, match="no rank 2 of 2: ranks are 0 to 1"):
+        Loader(numbered(5), SampleCursor(seed=0), rank=2, ranks=2)
+
+
 def test_an_empty_table_and_a_foreign_cursor_are_refused() -> None:
     with pytest.raises(DataError, match="no rows to train on"):
         Loader(numbered(0), SampleCursor(seed=0))
@@ -85,12 +204,12 @@ def test_an_empty_table_and_a_foreign_cursor_are_refused() -> None:
 
 
 def test_an_error_in_the_background_thread_reaches_the_trainer() -> None:
-    class Broken(EncodedRows):
-        def take(self, positions: np.ndarray) -> np.ndarray:
+    class Broken(SampleReader):
+        def read(self, positions: np.ndarray) -> np.ndarray:
             raise OSError("the disk is gone")
 
     with (
-        Loader(Broken([np.zeros(5, dtype=[("id", "i4")])]), SampleCursor(seed=0)) as loader,
+        Loader(Broken(EncodedRows([np.zeros(5, RECORD)]), COLLATOR), SampleCursor(seed=0)) as loader,
         pytest.raises(OSError, match="the disk is gone"),
     ):
         loader.next_batch(1)

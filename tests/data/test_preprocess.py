@@ -8,25 +8,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from commands import flights_lines
-from data_files import ingested, preprocessed, quiet, recipe_of, table_of
+from data_files import ingested, of, preprocessed, quiet, recipe_of, samples_of, table_of
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shoestring.core.datasets import GROUP_COLUMN
 from shoestring.core.errors import DataError, RecipeError
 from shoestring.core.types import Format
 from shoestring.data.formats.readers import open_rows
 from shoestring.data.storage.blobs import open_blob
 from shoestring.data.transforms.preprocess import preprocess
-from shoestring.data.transforms.split import GROUP_COLUMN, SPLITS, assign_splits
-
-
-def of(folder: Path, rows: list[dict[str, object]], name: str = "rows.csv") -> Path:
-    with (folder / name).open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
-    return folder / name
+from shoestring.data.transforms.split import SPLITS, assign_splits
 
 
 def some(count: int) -> list[dict[str, object]]:
@@ -36,7 +29,7 @@ def some(count: int) -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize("format", Format)
-def test_every_row_with_a_target_is_in_exactly_one_split_with_four_byte_columns(
+def test_every_row_with_a_target_is_in_exactly_one_split_with_codes_and_raw_numbers(
     tmp_path: Path, format: Format
 ) -> None:
     rows = some(300)
@@ -46,15 +39,15 @@ def test_every_row_with_a_target_is_in_exactly_one_split_with_four_byte_columns(
     _, manifest, store = preprocessed(recipe, tmp_path, format)
     assert manifest.rows == 293
     assert manifest.quarantined == {"y is missing": 7}
-    assert manifest.columns == {"id": "float", "w": "int32", "y": "int32"}
-    assert manifest.row_bytes == 12
+    assert manifest.columns == {"id": "double", "w": "int32", "y": "int32"}
+    assert manifest.row_bytes == 16
     ids = []
     for split in SPLITS:
         records = open_rows([open_blob(store, part.sha256) for part in manifest.splits[split]], format)
-        assert records.dtype.itemsize == 12
+        assert records.dtype.itemsize == 16
         for batch in records.scan(64):
             ids.append(batch["id"])
-            assert ((batch["w"] == 2) == (batch["y"] == 1)).all()
+            assert set(zip(batch["w"].tolist(), batch["y"].tolist(), strict=True)) <= {(1, 1), (2, 2)}
     assert len(np.unique(np.concatenate(ids))) == 293
 
 
@@ -80,12 +73,12 @@ def test_codes_and_statistics_are_fitted_on_train_only(tmp_path: Path) -> None:
         _, manifest, store = preprocessed(recipe, tmp_path)
         assert manifest.encoding is not None
         assert manifest.encoding.features[0].cardinality == (3 if trained_on else 2)
-        train, val, test = (table_of(store, manifest, split) for split in SPLITS)
-        assert (0 in {*val["w"].to_pylist(), *test["w"].to_pylist()}) is not trained_on
-        assert 0 not in train["w"].to_pylist()
-        assert np.mean(train["n"].to_numpy()) == pytest.approx(0, abs=1e-5)
-        assert np.std(train["n"].to_numpy()) == pytest.approx(1, abs=1e-5)
-        assert abs(np.mean(test["n"].to_numpy())) > 1e-3
+        train, val, test = (samples_of(store, manifest, split) for split in SPLITS)
+        assert (0 in {*val.codes.flatten(), *test.codes.flatten()}) is not trained_on
+        assert 0 not in train.codes
+        assert np.mean(train.numbers) == pytest.approx(0, abs=1e-5)
+        assert np.std(train.numbers) == pytest.approx(1, abs=1e-5)
+        assert abs(np.mean(test.numbers)) > 1e-3
         if len(outcomes) == 2:
             return
     raise AssertionError(f"in forty splits, the first day was always or never in train: {outcomes}")
@@ -103,23 +96,21 @@ def test_a_join_adds_columns_and_keeps_rows_without_a_match(tmp_path: Path) -> N
         numeric=["t"],
     )
     _, manifest, store = preprocessed(recipe, tmp_path)
-    train = table_of(store, manifest, "train")
+    train = samples_of(store, manifest, "train")
     assert manifest.rows == 400
-    by_key = {
-        key: {*train.filter(pa.compute.equal(train["k"], key + 1))["t_missing"].to_pylist()}
-        for key in range(4)
-    }
+    assert manifest.encoding is not None
+    assert [each.name for each in manifest.encoding.features] == ["k", "t", "t_missing"]
+    by_key = {key: {*train.numbers[train.codes[:, 0] == key + 1, 1].tolist()} for key in range(4)}
     assert by_key == {0: {0.0}, 1: {0.0}, 2: {1.0}, 3: {1.0}}
 
 
-def test_inferred_features_exclude_target_leaks_groups_timestamps_and_constants(
-    tmp_path: Path,
-) -> None:
-    moment = datetime(2013, 1, 1, tzinfo=UTC)
+def test_inferred_features_exclude_what_cannot_be_one(tmp_path: Path) -> None:
+    """The target, leaks, groups, dates that are constant, constants and columns whose values are all rare."""
+    moment = datetime(2013, 1, 1, tzinfo=UTC).isoformat()
     rows: list[dict[str, object]] = [
         {
             "group": number // 3,
-            "when": moment.isoformat(),
+            "when": moment,
             "late": number % 2,
             "same": 7,
             "name": f"n{number}",
@@ -143,7 +134,8 @@ def test_inferred_features_exclude_target_leaks_groups_timestamps_and_constants(
         "fair": "categorical",
         "word": "categorical",
     }
-    assert list(manifest.columns) == ["few", "many", "size", "fair", "word", "y", GROUP_COLUMN]
+    categories = ["same", "name", "few", "fair", "word", "when_month", "when_weekday", "when_hour"]
+    assert list(manifest.columns) == ["many", "size", "when", *categories, "y", GROUP_COLUMN]
 
 
 @examples(8)
@@ -197,7 +189,7 @@ def test_a_feature_with_the_name_of_the_encoded_target_is_renamed(tmp_path: Path
     rows = [{"y": number / 3, "z": number % 2} for number in range(100)]
     _, manifest, store = preprocessed(recipe_of(of(tmp_path, rows), target={"column": "z"}), tmp_path)
     assert list(manifest.columns) == ["y_", "y"]
-    assert {*table_of(store, manifest, "train")["y"].to_pylist()} == {0, 1}
+    assert {*samples_of(store, manifest, "train").target.tolist()} == {0, 1}
 
 
 def test_names_that_clash_with_encoded_columns_are_refused(tmp_path: Path) -> None:

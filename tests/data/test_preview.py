@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,14 @@ import pytest
 from data_files import recipe_of
 
 from shoestring.core.errors import DataError, RecipeError
-from shoestring.data.recipe import find_recipe
-from shoestring.data.transforms.preview import WHOLE_BYTES, preview_target
+from shoestring.data.inspect.page import inspect_data
+from shoestring.data.inspect.preview import preview_target
+from shoestring.data.inspect.sample import WHOLE_BYTES, read_samples
+from shoestring.data.recipe import Recipe, find_recipe
+
+
+def preview(recipe: Recipe, whole_bytes: int = WHOLE_BYTES) -> str:
+    return preview_target(recipe, read_samples(recipe, whole_bytes=whole_bytes))
 
 
 def csv(folder: Path, *rows: str, header: str = "id;x;y") -> Path:
@@ -51,7 +59,13 @@ def targets(folder: Path, values: list[Any]) -> Path:
         ),
         ([1, 5, 9], {"above": 4}, "target y: binary, whether it is above 4 (`target.above`)"),
         (["a", "b", "c"], {}, "target y: multiclass, 3 classes: a, b, c"),
-        (["3,5", "2,25"], {"task": "binary"}, "target y: binary, 2 classes: 2,25, 3,5 (`target.task`)"),
+        (
+            ["3,295", "12,000.5", "870"],
+            {"above": 900},
+            "target y: binary, whether it is above 900 (`target.above`)",
+        ),
+        (["12.3%", "7 %", "40%"], {"above": 10}, "target y: binary, whether it is above 10 (`target.above`)"),
+        (["3,5", "2,25"], {"task": "binary"}, "target y: binary, 2 classes: 2.25, 3.5 (`target.task`)"),
     ],
 )
 @pytest.mark.parametrize("is_whole", [True, False])
@@ -63,7 +77,7 @@ def test_the_guess_names_the_key_that_changes_it(
     is_whole: bool,
 ) -> None:
     recipe = recipe_of(targets(tmp_path, values), target={"column": "y"} | target)
-    found = preview_target(recipe, WHOLE_BYTES if is_whole else 10).replace(" in the first 200 rows", "")
+    found = preview(recipe, WHOLE_BYTES if is_whole else 10).replace(" in the first 200 rows", "")
     assert found.replace(f" in the first {200 // len(values) * len(values)} rows", "") == sentence
 
 
@@ -74,6 +88,8 @@ def test_the_guess_names_the_key_that_changes_it(
         ([1], DataError, "the target y has 1 distinct value: there is nothing to predict"),
         ([""], DataError, "the target y has no values"),
         (["3,5", "2,25", "1.000,5"], RecipeError, "numbers with a decimal comma, such as '3,5'"),
+        (["3,295", "12,000", "870"], RecipeError, "numbers with thousands commas, such as '3,295'"),
+        (["12.3%", "7 %", "40%"] * 4 + ["3"], RecipeError, "numbers with a percent sign, such as '12.3%'"),
     ],
 )
 def test_what_cannot_be_predicted_is_refused_with_the_reason(
@@ -84,19 +100,19 @@ def test_what_cannot_be_predicted_is_refused_with_the_reason(
     is_whole: bool,
 ) -> None:
     with pytest.raises(error, match=reason):
-        preview_target(recipe_of(targets(tmp_path, values)), WHOLE_BYTES if is_whole else 10)
+        preview(recipe_of(targets(tmp_path, values)), WHOLE_BYTES if is_whole else 10)
 
 
 def test_a_table_of_the_target_alone_is_refused(tmp_path: Path) -> None:
     path = csv(tmp_path, *"ababab", header="y")
     with pytest.raises(DataError, match="no column to predict it from"):
-        preview_target(recipe_of(path))
+        preview(recipe_of(path))
 
 
 def test_too_few_rows_for_three_splits_are_refused(tmp_path: Path) -> None:
     path = csv(tmp_path, "1;1;a", "2;2;b", "3;3;a", "4;4;b")
     with pytest.raises(DataError, match="of 4 rows with a target, none falls into the split"):
-        preview_target(recipe_of(path))
+        preview(recipe_of(path))
 
 
 def test_a_late_second_value_of_a_large_parquet_file_is_found(tmp_path: Path) -> None:
@@ -104,13 +120,11 @@ def test_a_late_second_value_of_a_large_parquet_file_is_found(tmp_path: Path) ->
     table = pa.table({"x": list(range(rows)), "y": [None] * (rows // 2) + [0] * (rows // 2 - 1) + [1]})
     path = tmp_path / "rows.parquet"
     pq.write_table(table, path)
-    assert preview_target(recipe_of(path), 10).startswith(
-        "target y: binary, 2 classes in the first 200,000 rows"
-    )
+    assert preview(recipe_of(path), 10).startswith("target y: binary, 2 classes in the first 200,000 rows")
 
 
 def test_flights_are_named() -> None:
-    assert preview_target(find_recipe("flights")) == (
+    assert preview(find_recipe("flights")) == (
         "target arr_delay: binary, whether it is above 15 (`target.above`)"
     )
 
@@ -124,7 +138,7 @@ def test_a_table_without_rows_is_refused(tmp_path: Path, name: str) -> None:
             pa.table({"x": pa.array([], pa.int64()), "y": pa.array([], pa.int64())}), tmp_path / name
         )
     with pytest.raises(DataError, match="table rows has no rows: there is nothing to learn from"):
-        preview_target(recipe_of(tmp_path / name, target={"column": "y"}))
+        preview(recipe_of(tmp_path / name, target={"column": "y"}))
 
 
 @pytest.mark.filterwarnings("error")
@@ -132,11 +146,54 @@ def test_a_table_without_rows_is_refused(tmp_path: Path, name: str) -> None:
 def test_a_target_that_the_encoded_data_cannot_hold_is_refused(tmp_path: Path, is_whole: bool) -> None:
     recipe = recipe_of(targets(tmp_path, [0.5, "1e300", 2.5, "-1e308"]), target={"column": "y"})
     with pytest.raises(DataError, match=r"column y holds numbers up to 1e\+308, and at most 1e\+30"):
-        preview_target(recipe, WHOLE_BYTES if is_whole else 10)
+        preview(recipe, WHOLE_BYTES if is_whole else 10)
 
 
 @pytest.mark.parametrize("whole_bytes", [WHOLE_BYTES, 10])
-def test_features_with_decimal_commas_are_named(tmp_path: Path, whole_bytes: int) -> None:
-    rows = (f"{number};0,{number:03};{number % 2}" for number in range(200))
-    found = preview_target(recipe_of(csv(tmp_path, *rows)), whole_bytes)
-    assert "; x: numbers with a decimal comma are read as text, so write them with a decimal point" in found
+@pytest.mark.parametrize(
+    ("written", "note"),
+    [
+        ('"0,{0:03}"', "read as text, such as '0,000'; state `kinds: {x: decimal comma}`"),
+        ('"0{0:02},{0:03}"', "read as text, such as '000,000'; state `kinds: {x: decimal comma}`"),
+    ],
+)
+def test_features_that_are_written_numbers_are_named(
+    tmp_path: Path, written: str, note: str, whole_bytes: int
+) -> None:
+    rows = (f"{number},{written.format(number)},{number % 2}" for number in range(200))
+    assert f"; x: numbers with a decimal comma are {note}" in preview(
+        recipe_of(csv(tmp_path, *rows, header="id,x,y")), whole_bytes
+    )
+
+
+@pytest.mark.parametrize("written", ['"1,{0:03}"', "{0} %", "${0}.20", '"$1,{0:03}"'])
+def test_features_that_can_be_read_in_one_way_are_numbers(tmp_path: Path, written: str) -> None:
+    rows = (f"{number},{written.format(number)},{number % 2}" for number in range(200))
+    page = inspect_data(recipe_of(csv(tmp_path, *rows, header="id,x,y")))
+    found = next(each for each in page.columns if each.name == "x")
+    assert (found.use, found.values) == ("numeric", 200)
+    assert found.type.startswith("number, written with ")
+
+
+@pytest.mark.parametrize("whole_bytes", [WHOLE_BYTES, 10])
+def test_decimal_commas_between_semicolons_are_numbers(tmp_path: Path, whole_bytes: int) -> None:
+    rows = (f"{number};{number % 2};0,{number:03}" for number in range(200))
+    found = preview(recipe_of(csv(tmp_path, *rows)), whole_bytes)
+    assert found == "target y: regression, a number is predicted; to change it, set `target.task: multiclass`"
+
+
+@pytest.mark.parametrize("target", [{}, {"above": 1}], ids=["classes", "above"])
+def test_a_look_at_the_target_does_not_import_pandas(tmp_path: Path, target: dict[str, Any]) -> None:
+    """Pandas takes 0.3 s to import, which every run would wait for."""
+    words = [f"{index};{'abc'[index % 3]};{index % 4}" for index in range(200)]
+    recipe = recipe_of(csv(tmp_path, *words), target={"column": "y"} | target)
+    code = (
+        "import sys\n"
+        "from shoestring.data.recipe import Recipe\n"
+        "from shoestring.data.inspect.preview import preview_target\n"
+        "from shoestring.data.inspect.sample import read_samples\n"
+        "recipe = Recipe.model_validate_json(sys.argv[1])\n"
+        "preview_target(recipe, read_samples(recipe))\n"
+        "sys.exit('pandas' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code, recipe.model_dump_json()], check=True)

@@ -5,11 +5,12 @@ from pathlib import Path
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.backends.local import WallClock
+from shoestring.backends.reading_store import ReadingStore
 from shoestring.core.datasets import VolumeProbe
 from shoestring.core.record import record_bytes
 from shoestring.core.types import Format
 from shoestring.data.formats.format_benchmark import measure_volume
-from shoestring.data.formats.volume_probe import MAX_PROBE_AGE, load_or_probe, volume_id
+from shoestring.data.formats.volume_probe import MAX_PROBE_AGE, load_or_probe, measure_fetch, volume_id
 
 
 class LaterClock(WallClock):
@@ -48,6 +49,11 @@ def test_a_probe_is_reused_for_a_week(tmp_path: Path) -> None:
     assert (
         load_or_probe(store, tmp_path, WallClock()).as_of < second.as_of
     )  # a probe from the future is measured again
+
+
+def test_files_that_are_read_where_they_are_are_not_fetched(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path)
+    assert measure_fetch(store, WallClock()) == measure_fetch(ReadingStore(store), WallClock()) == 0
 
 
 def test_a_damaged_stored_probe_is_measured_again(tmp_path: Path) -> None:

@@ -10,12 +10,11 @@ import pyarrow as pa
 from small_dataset import save
 
 from shoestring.backends.folder_store import FolderStore
-from shoestring.core.datasets import Encoding, Feature
+from shoestring.core.datasets import GROUP_COLUMN, Encoding, Feature
 from shoestring.core.interfaces import Store
 from shoestring.core.record import record_bytes
 from shoestring.data.recipe import TrainSettings
 from shoestring.data.storage.blobs import load_manifest
-from shoestring.data.transforms.split import GROUP_COLUMN
 from shoestring.training.model_record import ModelRecord
 
 Task = Literal["binary", "multiclass", "regression"]

@@ -12,8 +12,9 @@ from shoestring.backends.local import WallClock
 from shoestring.core.errors import DataError, StageFailed, StageStopped
 from shoestring.core.interfaces import Store
 from shoestring.core.record import record_bytes
-from shoestring.data.formats.readers import EncodedRows
-from shoestring.data.recipe import METRICS, Split
+from shoestring.data.loading.samples import SampleReader
+from shoestring.data.recipe import METRICS, Split, TrainSettings
+from shoestring.data.storage.blobs import load_manifest
 from shoestring.evaluation.evaluate import (
     BOOSTING,
     FINISH_S,
@@ -38,9 +39,10 @@ def quiet(phase: str, done: int) -> None:
 def true_predictor(task: Task) -> Any:
     """Return a predictor that predicts the true probabilities."""
 
-    def predict(store: Store, key: str, rows: EncodedRows) -> Any:
-        found = np.concatenate(list(rows.scan(10**6)))
-        return chances(task, {name: found[name] for name in ("where", "shade", "size")})
+    def predict(store: Store, key: str, rows: SampleReader) -> Any:
+        (found,) = rows.scan(10**6)
+        names = {"where": found.codes[:, 0], "shade": found.codes[:, 1], "size": found.numbers[:, 0]}
+        return chances(task, names)
 
     return predict
 
@@ -112,7 +114,7 @@ def test_the_true_model_is_significantly_better_than_the_baselines(tmp_path: Pat
 
 
 def test_a_model_worse_than_the_prior_has_a_worse_score(tmp_path: Path) -> None:
-    def backwards(store: Store, key: str, rows: EncodedRows) -> Any:
+    def backwards(store: Store, key: str, rows: SampleReader) -> Any:
         return true_predictor("binary")(store, key, rows)[:, ::-1]
 
     card = evaluated(tmp_path, "binary", predict=backwards)
@@ -138,6 +140,18 @@ def test_quality_is_flat_for_scripts(tmp_path: Path) -> None:
         "rmse_gradient_boosting",
     }
     assert quality["rmse_low"] < quality["rmse"] < quality["rmse_high"]
+
+
+def test_a_model_of_a_share_of_the_rows_is_described_as_such(tmp_path: Path) -> None:
+    store, data_key = dataset(tmp_path, "binary", ROWS)
+    encoding = load_manifest(store, data_key).encoding
+    assert encoding is not None
+    settings = TrainSettings(rows_share=0.07)
+    model = model_of(data_key, encoding, 0.3).model_copy(update={"settings": settings})
+    store.put(MODEL_KEY, record_bytes(model))
+    request = evaluation_request(data_key, true_predictor("binary"), meter=meter(left_s=FINISH_S / 4))
+    card = evaluate(request, store, CLOCK, quiet)
+    assert card.model.description == "1.0 epochs of 7% of the rows in 0.3 s on 1 core"
 
 
 def test_without_time_left_boosting_is_skipped_with_the_reason(tmp_path: Path) -> None:
@@ -172,7 +186,7 @@ def test_a_model_of_other_data_is_refused(tmp_path: Path) -> None:
 
 
 def test_nan_predictions_are_refused(tmp_path: Path) -> None:
-    def diverged(store: Store, key: str, rows: EncodedRows) -> Any:
+    def diverged(store: Store, key: str, rows: SampleReader) -> Any:
         return np.full((len(rows), 2), np.nan)
 
     with pytest.raises(StageFailed, match="1200 of 1200 predictions of the model"):

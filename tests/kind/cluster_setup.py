@@ -1,4 +1,4 @@
-"""The kind cluster of the tests and of `make cluster`: nodes, images, Argo Workflows, and the kind overlay.
+"""The kind clusters of the tests and of `make cluster`: nodes, images, Argo Workflows, and the kind overlay.
 
 python tests/kind/cluster_setup.py up|down
 """
@@ -19,7 +19,7 @@ from shoestring.config.world import IMAGES
 from shoestring.pipelines.argo import workflow_template
 from shoestring.pipelines.train import train_pipeline
 
-CLUSTER = Kind("shoestring")
+CLUSTER, TEST_CLUSTER = Kind("shoestring"), Kind("shoestring-tests")
 # The nodes that run stages, the cheaper pool first, and the node of the control plane and the reaper. Nothing
 # runs on worker3, whose GPUs only exist as a number and are expensive.
 FIRST_NODE, SECOND_NODE, CONTROL_PLANE = "worker2", "worker", "control-plane"

@@ -5,31 +5,62 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from argo_runs import (
     RAIN,
+    RUN_LABEL,
     EndedRun,
     PodHistory,
     StartedRun,
     end_run,
     open_store,
     request_stop,
-    watch_pods,
     write_recipe,
 )
-from authoring_page import write_block
-from cluster_setup import CLUSTER, STAGE_IMAGES, ClusterSetup
-from documented import blocks
-from kind_cluster import OWN_IMAGE, Kind, run
+from cluster_report import cluster_fault, describe_failure
+from cluster_setup import STAGE_IMAGES, TEST_CLUSTER, ClusterSetup
+from engine_scenarios.own_package import OWN_IMAGE, write_package
+from engine_scenarios.pod_history import watch_pods
+from kind_cluster import NAMESPACE, Kind, run
 from kind_documentation import Documentation
 
 from shoestring.core.interfaces import Store
 
 KEEP = os.environ.get("SHOESTRING_KIND_KEEP") == "1"
+FAILURES = pytest.StashKey[list[str]]()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let a test that fails for a reason of the cluster's own run a second time."""
+
+    def failed_by_the_cluster(error: BaseException) -> bool:
+        return bool(cluster_fault(TEST_CLUSTER, error))
+
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.flaky(reruns=1, condition=failed_by_the_cluster))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Remember the state of the cluster after each failure."""
+    report = yield
+    if report.failed:
+        failures = item.config.stash.setdefault(FAILURES, [])
+        failures.append(describe_failure(TEST_CLUSTER, item.name, report.longreprtext))
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if failures := config.stash.get(FAILURES, None):
+        terminalreporter.section("the cluster after the failed tests")
+        terminalreporter.write_line("\n".join(failures))
 
 
 @pytest.fixture(scope="session")
@@ -46,7 +77,7 @@ def documentation(tmp_path_factory: pytest.TempPathFactory) -> Documentation:
 @pytest.fixture(scope="session")
 def setup(executor: ThreadPoolExecutor) -> ClusterSetup:
     """The cluster while it is created; with SHOESTRING_KIND_KEEP=1, an existing cluster is used."""
-    return ClusterSetup(CLUSTER, executor, keep_existing=KEEP)
+    return ClusterSetup(TEST_CLUSTER, executor, keep_existing=KEEP)
 
 
 @pytest.fixture(scope="session")
@@ -58,15 +89,7 @@ def package(
 
     It is made while the cluster is created.
     """
-    folder = tmp_path_factory.mktemp("own")
-    new = ("-m", "shoestring", "new", "dedupe", "--into", "dedupe-rows")
-    run("env", "--chdir", str(folder), sys.executable, *new)
-    package = folder / "dedupe-rows"
-    for block in blocks():
-        if block.text.startswith("# dedupe_rows/stage.py"):
-            write_block(package, block.text)
-    pipeline = package / "dedupe_rows" / "pipeline.py"
-    pipeline.write_text(pipeline.read_text().replace("own_stage(stage)", 'own_stage(stage, by=["origin"])'))
+    package = write_package(tmp_path_factory.mktemp("own"))
     documentation.run(None, package, "docker build --tag dedupe_rows")
     return package
 
@@ -79,10 +102,10 @@ def kind(setup: ClusterSetup, package: Path, tmp_path_factory: pytest.TempPathFa
     folder = tmp_path_factory.mktemp("images")
     setup.pack(folder, (*STAGE_IMAGES, OWN_IMAGE))
     setup.prepare_first_node()
-    yield CLUSTER
+    yield TEST_CLUSTER
     shutil.rmtree(folder)
     if not KEEP:
-        run("kind", "delete", "cluster", "--name", CLUSTER.name)
+        run("kind", "delete", "cluster", "--name", TEST_CLUSTER.name)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -109,16 +132,25 @@ def argo(kind: Kind, documentation: Documentation, tmp_path_factory: pytest.Temp
 
 @pytest.fixture(scope="session")
 def pods(argo: Kind, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PodHistory]:
-    with watch_pods(argo, tmp_path_factory.mktemp("watched") / "pods.json") as history:
+    with watch_pods(argo.context, NAMESPACE, tmp_path_factory.mktemp("watched"), RUN_LABEL) as history:
         yield history
 
 
 @pytest.fixture(scope="session")
+def begun_own_run(request: pytest.FixtureRequest) -> Future[EndedRun] | None:
+    """The run of the author's pipeline, if a selected test reads it."""
+    if any("own_run" in getattr(item, "fixturenames", ()) for item in request.session.items):
+        own_run: Future[EndedRun] = request.getfixturevalue("own_run")
+        return own_run
+    return None
+
+
+@pytest.fixture(scope="session")
 def flights(
-    argo: Kind, documentation: Documentation, pods: PodHistory, own_run: Future[EndedRun]
+    argo: Kind, documentation: Documentation, pods: PodHistory, begun_own_run: Future[EndedRun] | None
 ) -> EndedRun:
     """The documented run of flights, next to the run of the author's pipeline."""
-    ended = StartedRun(argo, *documentation.run_arguments(argo, "shoestring run flights")).wait()
+    ended = StartedRun(argo, *documentation.run_arguments("shoestring run flights")).wait()
     assert ended.code == 0, ended.err
     return ended
 
@@ -150,7 +182,7 @@ def own_run(
             node.result()
         run("env", "--chdir", str(package), sys.executable, "-m", "shoestring", *compile_own)
         documentation.run(argo, package, "kubectl --namespace shoestring apply --filename argo/dedupe-rows")
-        recipe, *arguments = documentation.run_arguments(argo, "shoestring run my.yaml")
+        recipe, *arguments = documentation.run_arguments("shoestring run my.yaml")
         return StartedRun(argo, write_recipe(package, RAIN, recipe), *arguments).wait()
 
     return executor.submit(go)

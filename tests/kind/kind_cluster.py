@@ -18,8 +18,6 @@ from shoestring.core.pod_ref import ClusterPod
 
 ROOT = Path(__file__).parents[2]
 NAMESPACE = "shoestring"
-# The image of the authoring page's stage, as its NEED and its component name it.
-OWN_IMAGE = "dedupe_rows:0.1.0"
 # The settings of a pod that the `restricted` Pod Security level requires.
 POD_SECURITY = {"runAsNonRoot": True, "runAsUser": 8737, "seccompProfile": {"type": "RuntimeDefault"}}
 SECURITY = {

@@ -9,6 +9,7 @@ import shlex
 import sys
 from pathlib import Path
 
+from cluster_setup import CLUSTER
 from documented import tagged
 from kind_cluster import Kind, run
 
@@ -38,16 +39,18 @@ class Documentation:
         CommandFailed.
         """
         if cluster and not self._kubeconfig.exists():
-            self._kubeconfig.write_text(run("kind", "get", "kubeconfig", "--name", cluster.name))
+            config = run("kind", "get", "kubeconfig", "--name", cluster.name)
+            # The documented commands name the context of `make cluster`.
+            self._kubeconfig.write_text(config.replace(cluster.context, CLUSTER.context))
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
         variables = (f"PATH={path}", f"KUBECONFIG={self._kubeconfig}")
         command = ("bash", "-euo", "pipefail", "-c", self.command(beginning))
         return run("env", "--chdir", str(folder), *variables, *command, timeout_s=600)
 
-    def run_arguments(self, cluster: Kind, beginning: str) -> list[str]:
-        """Return the arguments of a documented `shoestring run` on this cluster, without `--on CONTEXT`."""
+    def run_arguments(self, beginning: str) -> list[str]:
+        """Return the arguments of a documented `shoestring run` on a cluster, without `--on CONTEXT`."""
         shoestring, command, *arguments = shlex.split(self.command(beginning))
         assert (shoestring, command) == ("shoestring", "run")
         on = arguments.index("--on")
-        assert arguments[on + 1] == cluster.context
+        assert arguments[on + 1] == CLUSTER.context
         return arguments[:on] + arguments[on + 2 :]

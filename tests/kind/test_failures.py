@@ -25,6 +25,7 @@ from argo_runs import (
     decision,
     node_pools,
     read_world_file,
+    reap_now,
     refusals_of,
     restored_files,
     stage_pod,
@@ -55,11 +56,11 @@ def check_ledger(store: Store, run_id: str) -> None:
 
 
 def reap_when_late(kind: Kind, started: StartedRun, late_s: float) -> None:
-    """Start the reaper's job, without waiting for its schedule, when the pod of ingest is `late_s` old."""
+    """Reap at once, without waiting for the reaper, when the pod of ingest is `late_s` old."""
     pods = ("pods", "--selector", f"{RUN_LABEL}={started.run_id},{STAGE_LABEL}=ingest")
     wait_for(lambda: kind.get(*pods)["items"] or None, "the pod of ingest")
     time.sleep(late_s)
-    kind.kubectl("create", "job", "--from", "cronjob/shoestring-reaper", f"reap-{uuid4().hex[:8]}")
+    reap_now(kind)
 
 
 def test_a_pod_that_no_node_takes_times_out_and_its_stage_is_routed_to_another_pool(
@@ -221,6 +222,7 @@ def finished_training(store: Store, run_id: str) -> Receipt | None:
     return next((each for each in receipts if each.status == "done"), None)
 
 
+@pytest.mark.nightly
 def test_a_training_that_ran_out_of_memory_gets_more_and_ends(
     argo: Kind, store: Store, pods: PodHistory, tmp_path: Path
 ) -> None:

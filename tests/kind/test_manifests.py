@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from argo_runs import RAIN, open_store
+from argo_runs import RAIN, open_store, reap_now
 from kind_cluster import NAMESPACE, CommandFailed, Kind, base_pod, render_overlay
 
 from shoestring.backends.local import WallClock
@@ -55,7 +55,7 @@ RIGHTS = {
     "shoestring-router": {"list nodes", "list pods", "get pods"} | EXECUTOR,
     "shoestring-stage": {"get pods"} | EXECUTOR,
     "shoestring-settle": {"get pods"} | EXECUTOR,
-    "shoestring-reaper": {"get pods", "list pods", "patch pods/status"},
+    "shoestring-reaper": {"get pods", "list pods", "patch pods", "patch pods/status"},
 }
 
 
@@ -75,8 +75,8 @@ def test_the_api_server_accepts_every_overlay(kind: Kind, overlay: str) -> None:
 
 
 def test_a_misspelt_field_is_refused(kind: Kind) -> None:
-    misspelt = render_overlay("kind").replace("concurrencyPolicy", "concurrencyPolice")
-    with pytest.raises(CommandFailed, match="concurrencyPolice"):
+    misspelt = render_overlay("kind").replace("readinessProbe", "readynessProbe")
+    with pytest.raises(CommandFailed, match="readynessProbe"):
         kind.apply(misspelt, "--dry-run=server")
 
 
@@ -146,15 +146,12 @@ def write_abandoned_run(store: Store, run_id: str) -> str:
 
 
 def test_the_reaper_settles_a_run_without_an_exit_step(kind: Kind, tmp_path: Path) -> None:
-    (cron_job,) = kind.get("cronjobs")["items"]
     run_id = f"left-{uuid.uuid4().hex[:8]}"
     with open_store(kind, tmp_path) as store:
         month = write_abandoned_run(store, run_id)
         assert run_id in Ledger(store, WallClock()).state(month).reservations
-        template = cron_job["spec"]["jobTemplate"]["spec"]["template"]
-        template["spec"]["containers"][0]["command"] = ["shoestring", "reap"]
         # The cluster's own reaper may be first.
-        kind.pod_output("smoke-reap", template)
+        reap_now(kind)
         state = Ledger(store, WallClock()).state(run_id)
         assert (state.closed, state.reservations, state.spent_usd) == (True, {}, 0)
         assert run_id not in Ledger(store, WallClock()).state(month).reservations

@@ -6,7 +6,8 @@ from concurrent.futures import Future
 
 import pytest
 from argo_runs import EndedRun, PodHistory, decision, node_pools
-from kind_cluster import OWN_IMAGE, Kind
+from engine_scenarios.own_package import OWN_IMAGE
+from kind_cluster import Kind
 
 from shoestring.backends.local import WallClock
 from shoestring.core.interfaces import Store

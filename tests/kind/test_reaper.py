@@ -1,37 +1,21 @@
-"""Pods on a real cluster: pending ones are read with the scheduler's message and ended only if unchanged; a
-silent one is ended.
-"""
+"""Pods on a real cluster: pending ones are read with the scheduler's message and ended only if unchanged."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
 import yaml
-from argo_runs import (
-    RAIN,
-    StartedRun,
-    read_world_file,
-    stage_pod,
-    stop_run,
-    wait_for_decision,
-    write_recipe,
-)
 from kind_cluster import SECURITY, Kind
-from stopped_supervisor import stop_supervisor
 
 from shoestring.backends.kubernetes.api import connect
 from shoestring.backends.kubernetes.stage_pods import KubePendingPods
 from shoestring.backends.local import WallClock
 from shoestring.config.world import IMAGES
-from shoestring.core.interfaces import StagePod, Store
-from shoestring.core.receipt import Receipt
-from shoestring.data.run_records import read_record
+from shoestring.core.interfaces import StagePod
 
 pytestmark = pytest.mark.kind
 
@@ -113,23 +97,3 @@ def test_pending_routers_and_exit_steps_are_left_alone(kind: Kind, pending_pods:
     create_pod(kind, nodeSelector={"there": "is-none"})
     pod = wait_for_pod(pending_pods, lambda pod: True)
     assert [each.ref for each in pending_pods.pods()] == [pod.ref] and pod.stage == "train"
-
-
-def test_a_stage_whose_supervisor_is_stopped_is_ended_and_routed_again(
-    argo: Kind, store: Store, tmp_path: Path
-) -> None:
-    started = StartedRun(argo, write_recipe(tmp_path, RAIN))
-    first = wait_for_decision(store, started, "ingest")
-    pod = stage_pod(argo, started.run_id, "ingest")
-    most_usd = float(yaml.safe_load(read_world_file(argo, "budgets"))["run_usd"])
-    assert first.choice
-    most_s = most_usd / float(first.choice.usd_per_hour) * 3600
-    assert 0.9 * most_s < pod["spec"]["activeDeadlineSeconds"] <= 5 * most_s + 1
-    name = pod["metadata"]["name"]
-    stop_supervisor(argo, name)
-    argo.kubectl("create", "job", "--from", "cronjob/shoestring-reaper", f"reap-{uuid4().hex[:8]}")
-    wait_for_decision(store, started, "ingest", attempt=2)
-    receipt = read_record(store, f"runs/{started.run_id}/receipts/ingest-1.json", Receipt)
-    assert (receipt.status, receipt.cause) == ("lost", "silent")
-    assert argo.get("pod", name)["status"]["phase"] == "Failed"
-    stop_run(argo, started)

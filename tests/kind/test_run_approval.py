@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 import yaml
-from argo_runs import RAIN, decision, forward_s3, restored_files, wait_for, write_world_file
+from argo_runs import RAIN, decision, restored_files, wait_for, write_world_file
 from kind_cluster import ROOT, Kind
 
 from shoestring.backends.argo import ArgoProgress, open_argo
@@ -80,13 +79,9 @@ class CreatedWorkflow:
         self._kind.kubectl("delete", "workflow", self.name)
 
 
-def test_a_run_spends_nothing_before_it_is_resumed_and_approved(
-    argo: Kind, store: Store, tmp_path: Path
-) -> None:
+def test_a_run_spends_nothing_before_it_is_resumed_and_approved(argo: Kind, store: Store) -> None:
     run_id = f"allowed-{uuid4().hex[:8]}"
-    files = ("pools", "prices", "policy", "budgets")
-    with restored_files(argo, *files) as contents, forward_s3(argo) as place:
-        budgets = contents[-1]
+    with restored_files(argo, "budgets") as (budgets,):
         write_world_file(argo, "budgets", yaml.safe_dump(budgets | {"approve_above_usd": "0.01"}))
         first = CreatedWorkflow(argo, run_id, approve="yes")
         waits = first.wait_for_message("the run waits until its Workflow is resumed")
@@ -98,11 +93,8 @@ def test_a_run_spends_nothing_before_it_is_resumed_and_approved(
         assert f"shoestring approve {run_id} --by NAME" in summary.reason
         assert run_id not in account_names(store)
         first.delete()
-        world = {"name": "kind", "store": json.loads(place.model_dump_json())}
-        for name, content in {"world": world, **dict(zip(files, contents, strict=True))}.items():
-            (tmp_path / name).mkdir()
-            (tmp_path / name / f"{name}.yaml").write_text(yaml.safe_dump(content))
-        line = ["shoestring", "approve", run_id, "--by", "budget-owner", "--world", str(tmp_path)]
+        # From outside: the world's ConfigMaps, the Secret, and a port forwarded to the store.
+        line = ["shoestring", "approve", run_id, "--by", "budget-owner", "--on", argo.context]
         said = subprocess.run([sys.executable, "-m", *line], cwd=ROOT, capture_output=True, text=True)
         assert said.returncode == 0, said.stderr
         assert f"budget-owner approved $0.050000 for {run_id}" in said.stdout

@@ -12,14 +12,15 @@ import yaml
 
 from shoestring.backends.kubernetes.world_files import ClusterWorldFile, NodePool, PoolsFile, PricesFile
 from shoestring.backends.local import WORLD_MOUNT_PATH
+from shoestring.backends.s3.location import CREDENTIAL_VARIABLES
 from shoestring.config.budgets import Budgets
 from shoestring.config.policy import Policy
-from shoestring.config.world import IMAGES
+from shoestring.config.world import IMAGES, WORLD_FILES
 from shoestring.config.yaml_files import parse
 from shoestring.core.errors import WorldError
 from shoestring.pipelines.argo import workflow_template
 from shoestring.pipelines.kubeflow import PIPELINES
-from shoestring.pipelines.routed import CREDENTIALS, IDENTITY_FIELDS, WORLD_FILES
+from shoestring.pipelines.routed import IDENTITY_FIELDS
 from shoestring.pricing.rows import parse_rows
 
 ROOT = Path(__file__).parents[2]
@@ -201,7 +202,7 @@ def test_the_reaper_has_the_same_world_and_identity_as_a_stage() -> None:
     (reaper,) = [pod for _, pod in PODS if pod.get("serviceAccountName") == "shoestring-reaper"]
     (box,) = reaper["containers"]
     env = {each["name"]: each for each in box["env"]}
-    assert env.keys() == {*CREDENTIALS, *IDENTITY_FIELDS}
+    assert env.keys() == {*CREDENTIAL_VARIABLES, *IDENTITY_FIELDS}
     assert {
         name: env[name]["valueFrom"]["fieldRef"]["fieldPath"] for name in IDENTITY_FIELDS
     } == IDENTITY_FIELDS

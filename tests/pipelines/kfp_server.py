@@ -1,7 +1,7 @@
 """A test server for uploads: a process that answers the v2beta1 calls of KFP's client and logs each one.
 
 It refuses the same requests as KFP 2.17's API server
-(backend/src/apiserver/{main.go,server/pipeline_upload_server.go}):
+(backend/src/apiserver/{main.go,server/pipeline_server.go,server/pipeline_upload_server.go}):
 - an unknown pipeline or version;
 - a name that is in use;
 - a file that is not a pipeline;
@@ -26,6 +26,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import yaml
 
+OWN_KEYS = {"times_read", "states"}
+"""Keys of a run that only this server uses."""
+
 
 class Refusal(Exception):
     def __init__(self, status: int, reason: str) -> None:
@@ -46,9 +49,13 @@ class KfpRequest:
 
 @dataclass
 class Kfp:
-    """The objects on the server, by kind, in the order of their creation."""
+    """The objects on the server, by kind, in the order of their creation.
+
+    `states`: those that a run has, one for each time that it is read; the last one stays.
+    """
 
     multi_user: bool
+    states: list[str] = field(default_factory=lambda: ["SUCCEEDED"])
     resources: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
     def add(self, kind: str, resource: dict[str, Any]) -> dict[str, Any]:
@@ -83,23 +90,20 @@ class Kfp:
             )
         return namespace
 
-    def upload(self, request: KfpRequest) -> dict[str, Any]:
-        spec_of(request.body)
-        name, space = request.query["name"], self.space(request.query.get("namespace"))
+    def create(self, request: KfpRequest) -> dict[str, Any]:
+        name, space = request.body["display_name"], self.space(request.body.get("namespace"))
         if any(
             (resource["display_name"], resource["namespace"]) == (name, space)
             for resource in self.resources.get("pipeline", [])
         ):
-            raise Refusal(409, "Failed to create a pipeline and a pipeline version")
-        created = self.add("pipeline", {"display_name": name, "namespace": space})
-        self.add("pipeline_version", {"display_name": name, "pipeline_id": created["pipeline_id"]})
-        return created
+            raise Refusal(409, "Failed to create a pipeline due to server error")
+        return self.add("pipeline", {"display_name": name, "namespace": space})
 
     def upload_version(self, request: KfpRequest) -> dict[str, Any]:
         spec_of(request.body)
         pipeline_id = self.get("pipeline", request.query["pipelineid"])["pipeline_id"]
         resource = {"display_name": request.query["name"], "pipeline_id": pipeline_id}
-        if any(resource.items() <= others.items() for others in self.resources["pipeline_version"]):
+        if any(resource.items() <= others.items() for others in self.resources.get("pipeline_version", [])):
             raise Refusal(409, "Failed to create a pipeline version")
         return self.add("pipeline_version", resource)
 
@@ -114,6 +118,26 @@ class Kfp:
         if kind == "recurring_run" and len(request.body["trigger"]["cron_schedule"]["cron"].split()) != 6:
             raise Refusal(400, "Schedule cron is not supported")
         return self.add(kind, request.body)
+
+    def read_run(self, wanted: str) -> dict[str, Any]:
+        found = self.get("run", wanted)
+        number = found["times_read"] = found.get("times_read", -1) + 1
+        states = found.get("states", self.states)
+        state = states[min(number, len(states) - 1)]
+        return {key: value for key, value in found.items() if key not in OWN_KEYS} | {"state": state}
+
+    def listed(self, kind: str, request: KfpRequest) -> list[dict[str, Any]]:
+        """Return the objects of one experiment, or of all."""
+        experiment = request.query.get("experiment_id")
+        return self.named(kind, request, **({"experiment_id": experiment} if experiment else {}))
+
+    def terminate(self, wanted: str) -> dict[str, Any]:
+        self.get("run", wanted)["states"] = ["CANCELED"]
+        return {}
+
+    def disable(self, wanted: str) -> dict[str, Any]:
+        self.get("recurring_run", wanted)["status"] = "DISABLED"
+        return {}
 
     def drop(self, kind: str, wanted: str) -> dict[str, Any]:
         self.resources[kind].remove(self.get(kind, wanted))
@@ -132,7 +156,7 @@ def answer(kfp: Kfp, request: KfpRequest) -> dict[str, Any]:
     """Return the response of the route that matches the request. Raises Refusal."""
     root = "/apis/v2beta1"
     routes: dict[str, Callable[..., dict[str, Any]]] = {
-        f"POST {root}/pipelines/upload": lambda: kfp.upload(request),
+        f"POST {root}/pipelines": lambda: kfp.create(request),
         f"POST {root}/pipelines/upload_version": lambda: kfp.upload_version(request),
         f"GET {root}/pipelines": lambda: {
             "pipelines": kfp.named("pipeline", request, namespace=kfp.space(request.query.get("namespace")))
@@ -145,11 +169,19 @@ def answer(kfp: Kfp, request: KfpRequest) -> dict[str, Any]:
         f"GET {root}/experiments": lambda: {"experiments": kfp.named("experiment", request)},
         f"POST {root}/experiments": lambda: kfp.experiment(request),
         f"POST {root}/runs": lambda: kfp.run("run", request),
-        f"GET {root}/recurringruns": lambda: {
-            "recurringRuns": kfp.named("recurring_run", request, experiment_id=request.query["experiment_id"])
-        },
+        f"GET {root}/runs": lambda: {"runs": kfp.listed("run", request)},
+        f"GET {root}/runs/([^/]+)": lambda wanted: kfp.read_run(wanted),
+        f"POST {root}/runs/([^/]+):terminate": lambda wanted: kfp.terminate(wanted),
+        f"DELETE {root}/runs/([^/]+)": lambda wanted: kfp.drop("run", wanted),
+        f"GET {root}/recurringruns": lambda: {"recurringRuns": kfp.listed("recurring_run", request)},
         f"POST {root}/recurringruns": lambda: kfp.run("recurring_run", request),
+        f"POST {root}/recurringruns/([^/]+):disable": lambda wanted: kfp.disable(wanted),
         f"DELETE {root}/recurringruns/([^/]+)": lambda wanted: kfp.drop("recurring_run", wanted),
+        f"DELETE {root}/experiments/([^/]+)": lambda wanted: kfp.drop("experiment", wanted),
+        f"DELETE {root}/pipelines/[^/]+/versions/([^/]+)": lambda wanted: kfp.drop(
+            "pipeline_version", wanted
+        ),
+        f"DELETE {root}/pipelines/([^/]+)": lambda wanted: kfp.drop("pipeline", wanted),
     }
     for pattern, make in routes.items():
         if found := re.fullmatch(pattern, f"{request.method} {request.path}"):
@@ -226,10 +258,11 @@ def main() -> None:
     parser.add_argument("--api", default="v2beta1")
     parser.add_argument("--token", default="")
     parser.add_argument("--certificate", default="")
+    parser.add_argument("--states", default="SUCCEEDED", help="of a run, as it is read, like RUNNING,FAILED")
     for switch in ("--multi-user", "--deny", "--page"):
         parser.add_argument(switch, action="store_true")
     options = parser.parse_args()
-    Handler.options, Handler.kfp = options, Kfp(options.multi_user)
+    Handler.options, Handler.kfp = options, Kfp(options.multi_user, options.states.split(","))
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     if options.certificate:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

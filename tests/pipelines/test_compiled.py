@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from shoestring.backends.kubernetes.world_files import FILES
+from shoestring.config.world import WORLD_FILES
 from shoestring.pipelines.kubeflow import compile_all
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -65,12 +65,22 @@ def test_kfps_cache_is_off_for_every_task(compiled: Compiled) -> None:
     } == set()
 
 
+def test_kubeflow_retries_each_stage_once_and_neither_a_router_nor_the_exit_step(compiled: Compiled) -> None:
+    retries = {
+        name: task.get("retryPolicy", {}).get("maxRetryCount", 0)
+        for name, task in tasks(compiled[1]).items()
+        if "executorLabel" in compiled[1]["components"][task["componentRef"]["name"]]
+    }
+    assert {name: count for name, count in retries.items() if count} == dict.fromkeys(STAGES, 1)
+    assert len(retries) == 2 * len(STAGES) + 1
+
+
 def test_every_pod_has_the_world_the_credentials_and_its_identity(compiled: Compiled) -> None:
     found = executors(compiled[2])
     assert set(found) == set(compiled[1]["deploymentSpec"]["executors"])
     for given in found.values():
         mounted = {volume["configMapName"]: volume["mountPath"] for volume in given["configMapAsVolume"]}
-        assert mounted == {f"shoestring-{name}": f"/etc/shoestring/{name}" for name in FILES}
+        assert mounted == {f"shoestring-{name}": f"/etc/shoestring/{name}" for name in WORLD_FILES}
         assert {
             secret["secretName"]: [key["envVar"] for key in secret["keyToEnv"]]
             for secret in given["secretAsEnv"]

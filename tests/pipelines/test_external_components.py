@@ -93,7 +93,7 @@ def test_an_external_component_is_placed_and_labelled_and_not_changed_otherwise(
     assert platform[f"exec-{name}"]["podMetadata"]["labels"] == {"shoestring.dev/stage": name}
 
 
-def test_an_external_component_keeps_its_inputs_and_its_cache_is_off(
+def test_an_external_component_keeps_its_inputs_is_not_retried_and_its_cache_is_off(
     compiled: tuple[dict[str, Any], dict[str, Any]],
 ) -> None:
     tasks = next(
@@ -103,6 +103,7 @@ def test_an_external_component_keeps_its_inputs_and_its_cache_is_off(
     for name, inputs in (("wait", {"seconds"}), ("shout", {"text"})):
         assert {key for key in tasks[name]["inputs"]["parameters"] if not key.startswith(ours)} == inputs
         assert not tasks[name]["cachingOptions"].get("enableCache")
+        assert "retryPolicy" not in tasks[name]
 
 
 def test_an_external_component_on_a_laptop_is_settled_at_the_time_to_the_next_step(

@@ -1,10 +1,10 @@
-"""What a failed local run says first."""
-
-from __future__ import annotations
+"""The first lines about a failed local run."""
 
 from pathlib import Path
 
-from shoestring.pipelines.local_runner import first_error
+from kfp import dsl
+
+from shoestring.pipelines.local_runner import first_error, run_locally
 
 LOG = """\
 04:18:21.125 - INFO - Running pipeline: 'dedupe-rows'
@@ -47,3 +47,34 @@ def test_a_log_that_was_cut_off_in_a_traceback_gives_what_there_is(tmp_path: Pat
     log = tmp_path / "log.txt"
     log.write_text('Traceback (most recent call last):\n  File "stage.py", line 1\n')
     assert 'File "stage.py", line 1' in first_error(log)
+
+
+@dsl.component(base_image="python:3.11", install_kfp_package=False)
+def fail(log: str) -> None:
+    from pathlib import Path
+
+    Path(log).write_text("a pod" + Path(log).read_text())
+    raise ValueError("it fails")
+
+
+@dsl.component(base_image="python:3.11", install_kfp_package=False)
+def note(log: str) -> None:
+    from pathlib import Path
+
+    Path(log).write_text(Path(log).read_text() + ", the exit step")
+
+
+@dsl.pipeline(name="failing")
+def failing(log: str) -> None:
+    """Would run its step three times, in a group as routed stages are."""
+    with dsl.ExitHandler(note(log=log)):
+        fail(log=log).set_retry(2)
+
+
+def test_a_step_with_a_retry_policy_runs_once(tmp_path: Path) -> None:
+    """The policy is for Kubeflow. Here nothing may run twice."""
+    pods = tmp_path / "pods"
+    pods.touch()
+    assert not run_locally({"log": str(pods)}, tmp_path / "log.txt", failing)
+    assert pods.read_text() == "a pod, the exit step", (tmp_path / "log.txt").read_text()
+    assert "it fails" in (tmp_path / "log.txt").read_text()

@@ -2,142 +2,45 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
-from commands import Ran, shoestring
-from typer.testing import CliRunner
-
-from shoestring.cli import app
-from shoestring.core.errors import ShoestringError
-
-GOLDEN = Path(__file__).parent / "golden" / "train.yaml"
+from commands import shoestring
+from kfp_uploads import GOLDEN, Serve, upload
 
 
-def upload(host: str, *more: str, env: dict[str, str] | None = None) -> Ran:
-    """Run the command in this process, since importing KFP's client takes seconds."""
-    done = CliRunner().invoke(app, ["upload", "--host", host, *more], env=env)
-    error = done.exception
-    if isinstance(error, ShoestringError):
-        return Ran(error.exit_code, done.stdout, f"{done.stderr}{error}\n")
-    if error and not isinstance(error, SystemExit):
-        raise error
-    return Ran(done.exit_code, done.stdout, done.stderr)
-
-
-@dataclass(frozen=True)
-class Server:
-    host: str
-    log: Path
-
-    def upload(self, *more: str, env: dict[str, str] | None = None) -> Ran:
-        return upload(self.host, *more, env=env)
-
-    def requests(self, *kinds: str) -> list[dict[str, Any]]:
-        """Return the requests that change something, or are of these kinds, in order."""
-        found = [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []
-        return [request for request in found if request["method"] in (kinds or ("POST", "DELETE"))]
-
-
-Serve = Callable[..., Server]
-
-
-@pytest.fixture
-def serve(tmp_path: Path) -> Iterator[Serve]:
-    running: list[subprocess.Popen[str]] = []
-
-    def begin(*options: str, scheme: str = "http") -> Server:
-        command = [
-            sys.executable,
-            str(Path(__file__).parent / "kfp_server.py"),
-            str(tmp_path / "requests.jsonl"),
-            *options,
-        ]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        running.append(process)
-        assert process.stdout is not None
-        return Server(
-            f"{scheme}://127.0.0.1:{process.stdout.readline().strip()}", tmp_path / "requests.jsonl"
-        )
-
-    yield begin
-    for process in running:
-        process.terminate()
-        process.wait()
-
-
-def test_a_pipeline_is_created_once_and_the_same_file_is_not_sent_a_third_time(serve: Serve) -> None:
+def test_the_same_content_sent_twice_is_one_version(serve: Serve) -> None:
     server = serve()
-    first, second, third = (server.upload("--json") for _ in range(3))
-    assert [first.code, second.code, third.code] == [0, 0, 0], first.err + second.err + third.err
+    first, second = (server.upload("--json") for _ in range(2))
+    assert [first.code, second.code] == [0, 0], first.err + second.err
     created, version = server.requests()
-    assert created["path"] == "/apis/v2beta1/pipelines/upload"
-    assert created["query"] == {"name": "shoestring-train"}
-    assert created["body"] == list(yaml.safe_load_all(GOLDEN.read_text()))
+    assert (created["path"], created["body"]["display_name"]) == (
+        "/apis/v2beta1/pipelines",
+        "shoestring-train",
+    )
     assert version["path"] == "/apis/v2beta1/pipelines/upload_version"
-    assert version["query"]["pipelineid"] == first.json["pipeline_id"]
-    assert version["body"] == created["body"]
-    assert first.json["version_id"] != second.json["version_id"] == third.json["version_id"]
-    assert (first.json["pipeline_id"], first.err) == (third.json["pipeline_id"], "")
+    assert version["query"] == {"name": first.json["version"], "pipelineid": first.json["pipeline_id"]}
+    assert version["body"] == list(yaml.safe_load_all(GOLDEN.read_text()))
+    assert first.json == second.json
+    assert server.upload().out.endswith("exists already\n")
 
 
-def test_a_run_gets_the_recipe_and_the_budget_and_the_uploaded_version(serve: Serve) -> None:
-    server = serve()
-    ran = server.upload("--name", "mine", "--run", "--recipe", "flights", "--budget", "0.004")
-    assert ran.code == 0, ran.err
-    _, experiment, run = server.requests()
-    assert experiment["body"]["display_name"] == "mine"
-    assert run["path"] == "/apis/v2beta1/runs"
-    assert run["body"]["pipeline_version_reference"] == {
-        "pipeline_id": "pipeline-1",
-        "pipeline_version_id": "pipeline_version-1",
-    }
-    parameters = run["body"]["runtime_config"]["parameters"]
-    # Without run_id, the engine's id is used; without world, each pod uses the mounted world.
-    assert set(parameters) == {"recipe", "budget_usd"}
-    assert (json.loads(parameters["recipe"])["name"], parameters["budget_usd"]) == ("flights", "0.004000")
-    assert ran.out.splitlines() == ["mine: version mine uploaded", f"run: {server.host}/#/runs/details/run-1"]
-
-
-def test_a_run_gets_the_deadline_and_seed_of_the_options_or_of_the_recipe(serve: Serve) -> None:
-    server = serve()
-    ran = server.upload("--run", "--recipe", "flights", "--deadline", "600", "--seed", "3")
-    assert ran.code == 0, ran.err
-    *_, sent = server.requests()
-    parameters = sent["body"]["runtime_config"]["parameters"]
-    assert (parameters["deadline_s"], parameters["seed"]) == (600.0, 3)
+def test_a_changed_pipeline_is_a_new_version_of_the_same_pipeline(serve: Serve, tmp_path: Path) -> None:
+    server, changed = serve(), tmp_path / "changed.yaml"
+    changed.write_text(GOLDEN.read_text() + "\n# changed\n")
+    first, second = server.upload("--json"), server.upload("--file", str(changed), "--json")
+    assert first.json["pipeline_id"] == second.json["pipeline_id"]
+    assert first.json["version"] != second.json["version"]
+    assert first.json["version_id"] != second.json["version_id"]
 
 
 def test_a_users_compiled_pipeline_is_sent_unchanged_under_its_own_name(serve: Serve, tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(GOLDEN.read_text().replace("name: shoestring-train", "name: mine"))
     server = serve()
-    assert server.upload("--file", str(tmp_path / "mine.yaml")).out.splitlines() == [
-        "mine: version mine uploaded"
-    ]
-    assert server.requests()[0]["body"] == list(yaml.safe_load_all((tmp_path / "mine.yaml").read_text()))
-
-
-def test_a_schedule_replaces_the_earlier_one(serve: Serve) -> None:
-    server = serve()
-    first = server.upload("--cron", "0 3 * * *", "--recipe", "flights", "--json")
-    second = server.upload("--cron", "30 4 * * 1", "--recipe", "flights", "--budget", "0.01", "--json")
-    assert (first.code, second.code) == (0, 0), first.err + second.err
-    schedules = [request for request in server.requests() if "recurringruns" in request["path"]]
-    assert [request["method"] for request in schedules] == ["POST", "POST", "DELETE"]
-    assert [request["body"]["trigger"]["cron_schedule"]["cron"] for request in schedules[:2]] == [
-        "0 0 3 * * *",
-        "0 30 4 * * 1",
-    ]
-    assert schedules[1]["body"]["max_concurrency"] == 1
-    assert schedules[2]["path"].endswith(first.json["recurring_run_id"])
-    assert second.json["recurring_run_id"] != first.json["recurring_run_id"]
+    assert server.upload("--file", str(tmp_path / "mine.yaml")).out.startswith("mine: version ")
+    assert server.requests()[1]["body"] == list(yaml.safe_load_all((tmp_path / "mine.yaml").read_text()))
 
 
 def test_on_a_multi_user_server_everything_is_in_the_users_namespace(serve: Serve) -> None:
@@ -149,17 +52,16 @@ def test_on_a_multi_user_server_everything_is_in_the_users_namespace(serve: Serv
     requests = server.requests("GET", "POST")
     assert {request["token"] for request in requests} == {"Bearer secret"}
     assert [request["path"].rpartition("/")[2] for request in server.requests()] == [
-        "upload",
+        "pipelines",
+        "upload_version",
         "experiments",
         "runs",
-        "upload_version",
         "runs",
     ]
-    assert server.requests()[0]["query"]["namespace"] == "team"
-    assert server.requests()[1]["body"]["namespace"] == "team"
-    assert {
-        request["query"]["namespace"] for request in requests if request["path"].endswith("/pipelines")
-    } == {"team"}
+    assert server.requests()[0]["body"]["namespace"] == "team"
+    assert server.requests()[2]["body"]["namespace"] == "team"
+    lists = [one for one in requests if one["method"] == "GET" and one["path"].endswith("/pipelines")]
+    assert {request["query"]["namespace"] for request in lists} == {"team"}
 
 
 @pytest.mark.parametrize(
@@ -266,6 +168,10 @@ def test_an_unreachable_host_is_reported_in_one_sentence(host: str, code: int, m
         (["--file", str(GOLDEN.parent.parent / "test_upload.py")], "is not a compiled pipeline"),
         (["--budget", "1"], "apply to runs"),
         (["--seed", "0"], "apply to runs"),
+        (["--run-id", "mine"], "--run-id and --wait apply to one run: add --run"),
+        (["--wait", "--cron", "0 3 * * *"], "--run-id and --wait apply to one run: add --run"),
+        (["--run", "--cron", "0 3 * * *", "--run-id", "mine"], "each run of --cron has an id of its own"),
+        (["--run", "--recipe", "flights", "--run-id", "2026-11"], "is not a valid run id"),
         (["--cron", "0 3", "--recipe", "flights"], "has 2 fields"),
         (["--token-env", "NOT_SET"], "$NOT_SET is empty"),
         (["--run", "--recipe", "nobody"], "there is no recipe called 'nobody'"),

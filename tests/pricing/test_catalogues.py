@@ -12,9 +12,9 @@ from price_book_laws import BookLaws, listed, pools_of
 from shoestring.config.tariffs import Tariffs
 from shoestring.core.errors import WorldError
 from shoestring.core.types import Market, Pool
-from shoestring.pricing.catalogues import default_catalogue, open_catalogue
+from shoestring.pricing.catalogues import PriceListing, default_catalogue, open_catalogue
 from shoestring.pricing.gpus import GPUS, find_gpu
-from shoestring.pricing.price_book import PriceListing, validated_book
+from shoestring.pricing.price_book import validated_book
 from shoestring.pricing.price_list import CatalogueFile, PriceList
 from shoestring.pricing.rows import parse_rows
 

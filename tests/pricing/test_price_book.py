@@ -17,8 +17,8 @@ from shoestring.config.world import PriceBook
 from shoestring.config.yaml_files import parse
 from shoestring.core.errors import WorldError
 from shoestring.core.types import Market, Pool
-from shoestring.pricing.catalogues import Catalogue
-from shoestring.pricing.price_book import build_price_book, read_listing
+from shoestring.pricing.catalogues import Catalogue, read_listing
+from shoestring.pricing.price_book import build_price_book
 from shoestring.pricing.price_list import CatalogueFile, PriceList
 
 POOLS = (

@@ -10,7 +10,8 @@ from test_catalogues import TARIFFS, TODAY, quotes_of
 
 from shoestring.core.errors import WorldError
 from shoestring.core.types import Market, Pool
-from shoestring.pricing.price_book import PriceListing, validated_book
+from shoestring.pricing.catalogues import PriceListing
+from shoestring.pricing.price_book import validated_book
 from shoestring.pricing.price_list import PriceList
 from shoestring.pricing.rows import PriceRow, parse_rows
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from recorded_run import ROWS, Recording
+from recorded_run import ROWS, RUN_ID, Recording
 
+from shoestring.core import store_layout
+from shoestring.core.record import record_bytes
 from shoestring.core.types import Market, MarketTerms, Pool
+from shoestring.data.inspect.page_records import ColumnEntry, DataPage, DataWarning, TargetEntry
 
 HOSTILE = (
     "<script>alert('x')</script> & \"quoted\" 'single' </style><img src=http:evil.example/x.png "
@@ -27,8 +30,33 @@ CLOUD = tuple(
 
 def done(folder: Path) -> Recording:
     run = Recording(folder)
+    put_data_page(run, "x0")
     run.evaluated()
     return run
+
+
+def put_data_page(run: Recording, name: str) -> None:
+    """Store the look at the run's data: a feature of this name, which is the target recoded."""
+    target = TargetEntry(column="y", task="regression", quantiles={"minimum": 0.5, "maximum": 1e12})
+    feature = ColumnEntry(
+        name=name, table="rows", type="number", use="numeric", reason="a number", values=9, missing=40
+    )
+    warning = DataWarning(column=name, fault="target recoded", finding="of 400 rows", advice="add it")
+    page = DataPage(
+        recipe="flights",
+        rows=336_776,
+        is_whole=False,
+        rows_read=400,
+        misfits=2,
+        without_target=7,
+        splits={"train": 270_000, "val": 33_000, "test": 33_000},
+        prediction="target y: regression, a number is predicted",
+        refusal="",
+        target=target,
+        columns=(feature,),
+        warnings=(warning,),
+    )
+    run.store.put(store_layout.data_page(RUN_ID), record_bytes(page))
 
 
 def in_the_cloud(folder: Path) -> Recording:
@@ -140,6 +168,7 @@ def extended(folder: Path) -> Recording:
 def hostile(folder: Path) -> Recording:
     """Record a run with markup wherever a user, a price list or an exception can put text."""
     run = Recording(folder, "0.003", (Pool(name=HOSTILE, cores=1, memory_gb=4),), HOSTILE)
+    put_data_page(run, HOSTILE)
     run.start()
     run.route("ingest")
     run.end(3.0, "failed", HOSTILE)

@@ -119,6 +119,7 @@ def test_a_run_and_a_whole_store_are_replayed(call: Call, finished_store: Path) 
                 "changed": {},
                 "missing": {},
                 "not_replayable": {},
+                "records": {},
             },
         )
     folder = finished_store / "runs" / RUN_ID

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from decimal import Decimal
 from html.parser import HTMLParser
 from importlib.resources import files
 from pathlib import Path
@@ -22,9 +24,11 @@ from run_stories import (
     running,
 )
 
+from shoestring.core.receipt import TimeShares
 from shoestring.reporting.html.markup import VOID
 from shoestring.reporting.html.page import page
 from shoestring.reporting.run_reader import read_run_story
+from shoestring.training.curve import TrainingCurve
 
 EVERY = pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
 
@@ -136,6 +140,39 @@ def test_the_page_of_a_done_run_compares_quality_with_the_baselines(tmp_path: Pa
     assert "The model is better than class prior by 0.0599 log loss" in text
     assert "The model and gradient boosting are statistically tied" in text
     assert f"2,640,000 samples, 9.60 epochs, $0.000680: {STALLED}." in text
+
+
+def test_the_page_shows_the_data_that_was_looked_at(tmp_path: Path) -> None:
+    text = page_of(done, tmp_path).text
+    assert "Warning: column x0: target recoded, of 400 rows; add it." in text
+    assert "Flights: about 336,776 rows, 400 of them read; 7 without a target, 2 do not fit" in text
+    assert "x0 number numeric 9 10.0% a number" in text
+    assert "maximum 1e+12" in text
+    assert "read as" not in page_of(running, tmp_path / "older").text
+
+
+def test_the_seconds_of_training_are_told_apart_from_what_its_stage_took(tmp_path: Path) -> None:
+    """On two cores a loop of 1 s cannot take 4 CPU-seconds; its stage can."""
+    story = read_run_story(done(tmp_path).store, RUN_ID)
+    assert story.evaluation is not None
+    assert "Its stage took" not in page(story)
+    cost = {"training_s": 1.03, "training_cpu_s": 4.2, "training_usd": Decimal("0.0001")}
+    text = " ".join(
+        Page(page(replace(story, evaluation=story.evaluation.model_copy(update=cost)))).text.split()
+    )
+    assert "Training took 1.03 s. Its stage took 4.2 CPU-seconds and $0.000100, with its start" in text
+
+
+def test_the_page_tells_where_the_time_of_the_training_went(tmp_path: Path) -> None:
+    run = done(tmp_path)
+    path = tmp_path / "runs" / RUN_ID / "curve.json"
+    curve = TrainingCurve.model_validate_json(path.read_bytes())
+    shares = TimeShares(read=0.02, decode=0.01, compute=0.97)
+    run.put("curve.json", curve.model_copy(update={"time_shares": shares}))
+    assert (
+        "It computed for 97% of its time, and waited 2% for rows to be read and 1% for them to be decoded "
+        "(bottleneck: compute)."
+    ) in Page(page(read_run_story(run.store, RUN_ID))).text
 
 
 def test_a_refused_run_shows_the_smallest_budget_and_the_command_for_it(tmp_path: Path) -> None:

@@ -18,8 +18,11 @@ from recorded_run import ROWS, RUN_ID, Recording
 from rich.console import Console
 from run_stories import STORIES, failed, resumed, running
 
+from shoestring.core.receipt import TimeShares
+from shoestring.core.record import record_bytes
 from shoestring.reporting.live import LiveView, follow
 from shoestring.reporting.stage_lines import StateLines
+from shoestring.spending.heartbeat import Heartbeat
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -42,6 +45,19 @@ def test_a_pod_without_heartbeats_is_shown_as_silent(tmp_path: Path) -> None:
     run = running(tmp_path)
     run.clock.sleep(30)
     assert "silent 30.0 s" in rendered(run, 130)
+
+
+def test_the_bottleneck_of_a_running_training_is_shown_with_its_share(tmp_path: Path) -> None:
+    run = running(tmp_path)
+    (path,) = tmp_path.glob("runs/*/heartbeats/train-1.json")
+    beat = Heartbeat.model_validate_json(path.read_bytes())
+    shares = TimeShares(read=0.31, decode=0.08, compute=0.61)
+    run.store.put(
+        str(path.relative_to(tmp_path)), record_bytes(beat.model_copy(update={"time_shares": shares}))
+    )
+    assert f"running ({beat.phase}; read 31%)" in rendered(run, 130)
+    (line,) = [each for each in LiveView(run.store, RUN_ID, run.clock).stage_lines if each.time_shares]
+    assert line.as_json()["time_shares"] == {"read": 0.31, "decode": 0.08, "compute": 0.61}
 
 
 class Terminal(io.StringIO):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cached_property
 
 import numpy as np
-from brute_force import AllPlans
+from brute_force import AllPlans, FittingPlans
 from random_fleets import FleetDice
+from sample_prices import BestByRow
 
 from shoestring.core.money import from_microusd, microusd
 from shoestring.routing.candidates import NONE, Candidates, RefusalCode
@@ -18,7 +20,7 @@ from shoestring.routing.planner.stage_options import StageOptions, TargetKinds
 from shoestring.routing.question import Question
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Case:
     """A question with limits, its offers and all its plans."""
 
@@ -36,6 +38,16 @@ class Case:
         question = with_sample_share(with_stage_budgets(drawn.question, candidates, rng), seed)
         plans = AllPlans(question, candidates)
         return cls(drawn.shape, with_limits(question, plans, rng), candidates, plans)
+
+    @cached_property
+    def fitting(self) -> FittingPlans:
+        """The plans that keep the question's limits."""
+        return self.plans.fitting(self.question)
+
+    @cached_property
+    def best(self) -> BestByRow:
+        """The best of these plans, by offer of the first stage."""
+        return self.fitting.best_by_row()
 
     def exclusion(self, row: int) -> RefusalCode | None:
         """Return why an offer of the first stage cannot be taken whatever the run's budget; None: it can."""

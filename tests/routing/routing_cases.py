@@ -275,9 +275,10 @@ def affordable(question: Question, more_money: float, more_time: float | None) -
         question = question.model_copy(update={"stage_budgets": {}})
     if more_time is not None:
         plans = find_plans(question, candidates, RunLimits.of(question))
-        assert plans.chosen is not None and plans.shortest_ms is not None
+        shortest_ms = plans.shortest_ms(plans.limits.left_micro)
+        assert plans.chosen is not None and shortest_ms is not None
         cheapest_ms = int(plans.best.needs_ms[plans.chosen])
-        left_ms = plans.shortest_ms + max(0, int((cheapest_ms - plans.shortest_ms) * more_time))
+        left_ms = shortest_ms + max(0, int((cheapest_ms - shortest_ms) * more_time))
         left_ms = max(left_ms, plans.lookahead.parallel_ms)
         question = question.model_copy(update={"deadline_left_s": (left_ms + 0.5) / 1000})
     broke = question.model_copy(update={"budget_usd": Decimal(0)})

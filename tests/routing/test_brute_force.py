@@ -54,7 +54,7 @@ def check_every_candidate(case: Case, prune_above_offers: int) -> None:
     found = find_plans(
         question, case.candidates, RunLimits.of(question), prune_above_offers=prune_above_offers
     )
-    best, expected = found.best, case.plans.fitting(question).best_by_row()
+    best, expected = found.best, case.best
     assert np.flatnonzero(best.way >= 0).tolist() == list(expected)
     assert found.optimality_gap_ppm == 0
     columns = best.samples, best.total, best.needs_micro, best.needs_ms
@@ -65,8 +65,7 @@ def check_every_candidate(case: Case, prune_above_offers: int) -> None:
 def check_choice(case: Case, decision: Decision) -> None:
     """Check the chosen plan, offer by offer, against all plans that fit."""
     choice, question, plans = decision.choice, case.question, case.plans
-    fitting = plans.fitting(question)
-    expected = fitting.best_by_row()
+    fitting, expected = case.fitting, case.best
     assert (choice is None) == (not expected)
     if choice is None:
         return
@@ -84,12 +83,11 @@ def check_refusals(case: Case, decision: Decision) -> None:
     """Check the code of every refused offer, and the smallest budget."""
     question, plans, choice = case.question, case.plans, decision.choice
     codes = [decision.refusal_codes[each] if each >= 0 else None for each in decision.refusal_index.tolist()]
-    plans_that_fit, (money, time_ms) = plans.fitting(question), left(question)
-    fitting = plans_that_fit.best_by_row()
+    fitting, (money, time_ms) = case.best, left(question)
     needs_micro, needs_ms = plans.first_minima(question)
     for row, code in enumerate(codes):
         if row in fitting and choice is not None:
-            others = fitting[row], fitting[choice.candidate], plans_that_fit.fewest
+            others = fitting[row], fitting[choice.candidate], case.fitting.fewest
             assert code == (None if row == choice.candidate else worse_by(*others))
         elif (exclusion := case.exclusion(row)) is not None:
             assert code == exclusion
@@ -124,15 +122,15 @@ def without_question(decision: Decision) -> str:
 def features(case: Case, decision: Decision) -> list[str]:
     """Return which of the interesting things a case has."""
     ample = case.question.model_copy(update={"budget_usd": AMPLE_USD, "deadline_left_s": None})
-    fitting, all_plans = (case.plans.fitting(each) for each in (case.question, ample))
-    best, unlimited = fitting.best_by_row(), all_plans.best_by_row()
+    all_plans = case.plans.fitting(ample)
+    best, unlimited = case.best, all_plans.best_by_row()
     has = {
         "DAG": case.shape != "chain",
         "elastic": case.question.needs[0].elastic,
         "answered": decision.choice is not None,
         "several offers fit": len(best) > 1,
         "limits exclude the best plan": bool(best)
-        and best_of(best, fitting.fewest) != best_of(unlimited, all_plans.fewest),
+        and best_of(best, case.fitting.fewest) != best_of(unlimited, all_plans.fewest),
         "refused": decision.choice is None,
         "targets are pruned": case.is_pruned(),
     }
@@ -177,7 +175,7 @@ def test_fewer_samples_are_chosen_where_they_are_cheaper() -> None:
         check_refusals(case, decision)
         if decision.choice is not None:
             chosen += 1
-            fewer += decision.choice.samples < case.plans.fitting(case.question).samples.max()
+            fewer += decision.choice.samples < case.fitting.samples.max()
     assert fewer >= 0.1 * chosen > 0
 
 

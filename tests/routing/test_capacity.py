@@ -16,6 +16,7 @@ from shoestring.routing.decide import decide
 from shoestring.routing.decision import Decision
 from shoestring.routing.offers.offer_table import stage_offer_table
 from shoestring.routing.pages.explain import as_markdown, as_text
+from shoestring.routing.question import ExistingPod
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
 
@@ -130,6 +131,22 @@ def test_the_refusal_names_the_free_capacity_of_the_node_pool(
         )[1]
         == sentence
     )
+
+
+def test_a_pod_that_exists_stays_where_it_is_whatever_its_pool_is_short_of_and_later_stages_do_not() -> None:
+    pod = ExistingPod(decision_key="runs/r/decisions/ingest-1.json", pool="cpu-2", market=Market.ON_DEMAND)
+    question = laptop_question((INGEST, PREPROCESS), pools=(CPU_1, with_capacity(CPU_2)))
+    there = question.model_copy(
+        update={"existing_pod": pod, "stockouts": (stockout("cpu-2", Market.ON_DEMAND),)}
+    )
+    decision = decide(there)
+    assert decision.choice is not None and decision.choice.pool == "cpu-2"
+    assert refusal(decision, "cpu-1") == (
+        RefusalCode.POD_ELSEWHERE,
+        "its pod exists already, on cpu-2 on-demand",
+    )
+    assert [planned.pool for planned in decision.plan] == ["cpu-1"]
+    assert replay(record_bytes(decision)).verdict == "same"
 
 
 def stockout(node_pool: str, market: Market) -> StockOut:

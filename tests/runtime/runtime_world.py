@@ -19,6 +19,7 @@ from clocks import StillClock
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.backends.local import LocalCluster, open_local_world
+from shoestring.config.engines import assumed_times
 from shoestring.config.policy import Policy
 from shoestring.config.world import World
 from shoestring.core.datasets import FormatSpeed, VolumeProbe
@@ -30,8 +31,10 @@ from shoestring.core.types import Format, Need, Pool
 from shoestring.data.formats.volume_probe import volume_id
 from shoestring.data.recipe import Recipe, read_recipe
 from shoestring.data.run_records import Run
-from shoestring.runtime.admission.admit import RunRequest, admit
+from shoestring.runtime.admission.admit import admit
+from shoestring.runtime.admission.first_request import RunRequest
 from shoestring.runtime.admission.stage_request import StageInputs
+from shoestring.runtime.records.run_setup import StartTerms
 from shoestring.runtime.route_step.route import decide_and_reserve
 from shoestring.runtime.supervisor.attempt import Attempt
 from shoestring.runtime.supervisor.background_io import background_io
@@ -116,6 +119,18 @@ def run_request(
 ) -> RunRequest:
     found = read_recipe(recipe) if isinstance(recipe, Path) else recipe
     return RunRequest(run_id, found, needs, budget_usd, None, 7)
+
+
+def start_terms(budget_usd: Decimal) -> StartTerms:
+    """Return the terms of a start without a launcher and without a deadline, on a laptop."""
+    return StartTerms(
+        budget_usd=budget_usd,
+        deadline_s=None,
+        launcher=None,
+        engine=assumed_times("local", pod_s=3.0),
+        overhead_usd=Decimal(0),
+        elastic_stage="",
+    )
 
 
 def concurrent_refusals(count: int, act: Callable[[int], object]) -> list[str]:

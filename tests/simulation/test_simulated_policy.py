@@ -248,3 +248,26 @@ def test_no_account_spends_above_its_cap_under_any_policy_and_faults(
         adaptation_limits=limits,
         candidate={"policy": {"name": "other", "workload_classes": ON_DEMAND_ONLY}, "share": share},
     )
+
+
+def with_deadlines(base: Scenario, **changes: Any) -> Scenario:
+    ample = {"deadline_factor": 2.0, "budget_factor": 40.0, "budget_log_sd": 0.0}
+    kinds = tuple(kind.model_copy(update=ample | changes) for kind in base.pipeline_kinds)
+    return base.model_copy(update={"pipeline_kinds": kinds})
+
+
+def test_a_soft_deadline_finishes_what_a_hard_one_stops_after_its_training_is_paid() -> None:
+    noisy = NOTHING_WRONG | {"durations": {"bias_log_sd": 0.0, "log_sd": 1.0, "tail_share": 0.0}}
+    base = scenario("images", **noisy)
+    hard, soft = (simulated(with_deadlines(base, deadline_kind=kind), 12, 1) for kind in ("hard", "soft"))
+    assert hard.late == 0 < soft.late
+    assert soft.outcomes["done"] > hard.outcomes["done"] and hard.outcomes["stopped"]
+
+
+def test_an_engine_that_takes_longer_between_stages_leaves_less_time_to_train() -> None:
+    base = with_deadlines(scenario("images", **NOTHING_WRONG), deadline_factor=0.75)
+    laptop, kubeflow = (
+        simulated(base.model_copy(update={"engine": engine}), 4) for engine in ("local", "kubeflow")
+    )
+    assert laptop.trained_share is not None and kubeflow.trained_share is not None
+    assert kubeflow.trained_share < laptop.trained_share

@@ -242,6 +242,15 @@ def test_a_reservation_for_an_unopened_account_is_released_after_its_lease(store
         ledger.open("late", Decimal("0.50"))
 
 
+def test_a_reservation_of_a_writer_that_is_known_to_have_ended_waits_for_no_lease(store, clock, ledger):
+    die_between_month_and_run(store, clock, "late")
+    assert ledger.repair_parent(MONTH, ended={"another"}) == []
+    assert ledger.repair_parent(MONTH, ended={"late"}) == [
+        "late in 2026-11: $0.500000 held, settled at $0.000000"
+    ]
+    assert ledger.state(MONTH).held_usd == Decimal("1.00")
+
+
 def test_a_reservation_left_in_the_previous_month_is_released_at_once(store):
     clock = StillClock(datetime(2026, 11, 30, 23, 59, 59, tzinfo=UTC))
     ledger = Ledger(store, clock)

@@ -191,7 +191,7 @@ def test_an_account_copied_under_another_name_is_found(store):
     ("account", "keep", "message"),
     [
         ("run-1", 6, "2026-11/00000005.json: names entry .* of run-1, which is missing"),
-        ("run-2", 3, "run-2: a receipt names its entry"),
+        ("run-2", 3, "run-2: the receipt of train-1 names its entry"),
         (
             MONTH,
             1,
@@ -200,7 +200,7 @@ def test_an_account_copied_under_another_name_is_found(store):
         ),
         (MONTH, 3, "run-2/00000006.json: names entry .* of 2026-11, which is missing"),
         ("run-1", 0, "2026-11/00000005.json: settles run-1, which is missing"),
-        ("run-2", 0, "run-2: a receipt names its entry"),
+        ("run-2", 0, "run-2: the receipt of ingest-1 names its entry"),
         (MONTH, 0, "run-1/00000001.json: is inside 2026-11, which is missing"),
     ],
 )

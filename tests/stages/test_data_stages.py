@@ -8,15 +8,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.backends.local import WallClock
 from shoestring.core.errors import StageFailed, StageStopped
+from shoestring.core.receipt import Receipt
 from shoestring.core.types import Format
-from shoestring.data.recipe import find_recipe
-from shoestring.data.sources.files import fingerprint
+from shoestring.data.recipe import Recipe, find_recipe
+from shoestring.data.sources.fingerprint import fingerprint
 from shoestring.data.storage import cache
 from shoestring.data.storage.blobs import load_manifest
 from shoestring.spending.meter import Meter
@@ -70,7 +72,6 @@ def test_ingest_and_preprocess_turn_the_flights_files_into_encoded_rows(tmp_path
     assert {progress.phase for progress in reported} == {
         "reading flights",
         "reading weather",
-        "fitting",
         "encoding",
     }
     assert list((tmp_path / "scratch").rglob("part")) == []
@@ -154,3 +155,33 @@ def test_both_stages_together_stay_within_the_memory_that_they_request(tmp_path:
         for need in (ingest.NEED, preprocess.NEED)
     )
     assert int(done.stdout) * 1024 < asked_gb * 2**30
+
+
+def test_preprocess_names_the_rows_of_an_earlier_version_and_its_receipt_teaches_no_speed(
+    tmp_path: Path,
+) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    recipe = Recipe.model_validate(
+        {"name": "mine", "source": {"rows": {"path": data}}, "target": {"column": "y"}}
+    )
+    learnable, reused_rows = [], []
+    for file in range(2):
+        numbers = range(file * 70_000, (file + 1) * 70_000)
+        (data / f"{file}.csv").write_text(
+            "\n".join(["a,b,y", *(f"{each},{each * 7},{each % 2}" for each in numbers)])
+        )
+        raw = ingest.run(replace(work(tmp_path, "ingest"), recipe=recipe))
+        done = preprocess.run(replace(work(tmp_path, "preprocess", data=raw.key), recipe=recipe))
+        fields: dict[str, Any] = {
+            "status": "done",
+            "cause": "",
+            "prior_s": 1.0,
+            "seconds": 1.0,
+            "cache_hit": False,
+        }
+        receipt = Receipt.model_construct(**fields, outcome=done)
+        learnable.append(receipt.is_learnable)
+        reused_rows.append(done.reused_rows)
+        assert done.rows == (file + 1) * 70_000
+    assert (learnable, reused_rows) == ([True, False], [0, 70_000])

@@ -88,13 +88,18 @@ def test_actuals_and_reports_are_made(stored: Stored) -> None:
 
 def test_a_stopped_run_resumes(stored: Stored) -> None:
     ran = stored.run(
-        *("run", "--resume", stored.stopped, "--budget", "0.006"), "--out", stored.folder / "out", "--json"
+        *("run", "--resume", stored.stopped, "--budget", "0.003"), "--out", stored.folder / "out", "--json"
     )
     assert ran.code == 0, ran.err
     assert ran.json["status"] == "done"
     receipts = [json.loads(path.read_text()) for path in sorted(train_receipts(stored))]
     assert [each["attempt"] for each in receipts] == [1, 2]
     assert stored.run("ledger", "verify").code == 0
+    # Since its last start has ended, the ledger holds the digests of all its records.
+    path = sorted(train_receipts(stored))[0]
+    path.write_text(path.read_text().replace('"seconds": ', '"seconds": 1'))
+    found = stored.run("ledger", "verify")
+    assert found.code == 1 and "train-1.json, which was changed later" in found.err
 
 
 def planes(stored: Stored) -> Path:

@@ -22,7 +22,7 @@ from shoestring.spending.meter import Meter
 from shoestring.training.torch_ import checkpoint
 from shoestring.training.torch_.task import TrainedModel
 
-KEY = "runs/one/checkpoints/train-{}.pt"
+KEY = "runs/one/checkpoints/train-1-{}.pt"
 # Early stopping triggers on the plateau, so that a run returns to its best weights.
 STALLING = TINY.model_copy(update={"max_epochs": 12, "patience": 2, "learning_rate": 0.02})
 
@@ -155,15 +155,61 @@ def test_an_interrupted_save_loses_no_checkpoint(tmp_path: Path, saves: int, dam
     bench = TrainingBench(tmp_path)
     store = FolderStore(tmp_path)
     for samples in range(saves):
-        checkpoint.save(store, "one", {"rows_sha256": "rows", "samples": samples}, samples)
+        checkpoint.save(store, "one", {"rows_sha256": "rows", "samples": samples}, samples, 1)
     expected = saves - 1
     if damaged and saves > 1:
         damage(bench, checkpoint.read_pointer(store, "one").slots[0].number)
         expected -= 1
     assert checkpoint.load(store, "one", "rows")[0] == {"rows_sha256": "rows", "samples": expected}
     with pytest.raises(StoreError):
-        checkpoint.save(InterruptedStore(store, bench.clock, lambda: 0.0), "one", {"samples": 99}, 99)
+        checkpoint.save(InterruptedStore(store, bench.clock, lambda: 0.0), "one", {"samples": 99}, 99, 1)
     assert checkpoint.load(store, "one", "rows")[0] == {"rows_sha256": "rows", "samples": expected}
+
+
+def saved(samples: int) -> dict[str, object]:
+    return {"rows_sha256": "rows", "samples": samples}
+
+
+def test_an_older_attempt_writes_no_checkpoint_over_that_of_a_newer_one(tmp_path: Path) -> None:
+    """A pod that was taken for lost, and wakes up."""
+    store = FolderStore(tmp_path)
+    checkpoint.save(store, "one", saved(10), 10, 1)
+    checkpoint.save(store, "one", saved(20), 20, 2)
+    with pytest.raises(StageStopped, match=r"attempt 2 has taken over .*attempt 1 writes none") as stopped:
+        checkpoint.save(store, "one", saved(99), 99, 1)
+    assert stopped.value.cause == "lost"
+    assert checkpoint.load(store, "one", "rows")[0] == saved(20)
+    assert [slot.samples for slot in checkpoint.read_pointer(store, "one").slots] == [20, 10]
+
+
+@dataclass
+class OvertakenStore(SlowStore):
+    """A store on which attempt 2 saves a checkpoint while attempt 1 writes its own."""
+
+    def put(
+        self, key: str, data: bytes | Path, *, if_absent: bool = False, storage_class: str = "standard"
+    ) -> bool:
+        if key.endswith(".pt"):
+            checkpoint.save(self.inner, "one", saved(20), 20, 2)
+        return super().put(key, data, if_absent=if_absent, storage_class=storage_class)
+
+
+def test_an_attempt_that_is_overtaken_in_the_middle_of_a_save_damages_nothing(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path)
+    checkpoint.save(store, "one", saved(10), 10, 1)
+    slow = OvertakenStore(store, TrainingBench(tmp_path).clock, lambda: 0.0)
+    with pytest.raises(StageStopped, match="attempt 2 has taken over"):
+        checkpoint.save(slow, "one", saved(99), 99, 1)
+    assert checkpoint.load(store, "one", "rows") == (saved(20), "")
+
+
+def test_a_checkpoint_of_a_release_without_attempts_is_resumed(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path)
+    checkpoint.save(store, "one", saved(10), 10, 0)
+    assert (tmp_path / "runs/one/checkpoints/train-0.pt").is_file()
+    assert checkpoint.load(store, "one", "rows")[0] == saved(10)
+    checkpoint.save(store, "one", saved(20), 20, 3)
+    assert checkpoint.load(store, "one", "rows")[0] == saved(20)
 
 
 def test_a_checkpoint_of_other_rows_is_not_used(tmp_path: Path) -> None:

@@ -8,24 +8,26 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from small_dataset import CODE, NUMBER, RECORD, encoding_of, table
+from small_dataset import CODE, NUMBER, RECORD, encoding_of, samples, table
 from training_bench import TINY, class_prior_loss
 
 from shoestring.core.datasets import Encoding, Feature
+from shoestring.training.torch_.byte_dropout import ByteDropout, keep_mask
 from shoestring.training.torch_.learner import Learner
-from shoestring.training.torch_.net import ByteDropout, keep_mask, quantile_edges
+from shoestring.training.torch_.net import quantile_edges
 
 
 @pytest.mark.parametrize("features", [(CODE,), (NUMBER,), (NUMBER, CODE), (CODE, CODE, NUMBER)], ids=len)
 def test_any_mix_of_columns_starts_as_the_prior_and_takes_a_step(features: tuple[Feature, ...]) -> None:
     train = table(200, 0)
     encoding = encoding_of(train).model_copy(update={"features": features})
-    learner = Learner(encoding, TINY, train, len(train))
-    assert learner.loss([train], learner.net) == pytest.approx(class_prior_loss(train, train), rel=1e-5)
-    before = learner.loss([train], learner.net)
+    rows = samples(train, encoding)
+    learner = Learner(encoding, TINY, rows, len(train))
+    assert learner.loss([rows], learner.net) == pytest.approx(class_prior_loss(train, train), rel=1e-5)
+    before = learner.loss([rows], learner.net)
     for _ in range(50):
-        learner.step(train, 0.01)
-    assert learner.loss([train], learner.net) < before - 0.02
+        learner.step(rows, 0.01)
+    assert learner.loss([rows], learner.net) < before - 0.02
 
 
 def test_a_regression_net_starts_as_the_mean_with_losses_in_the_unit_of_y() -> None:
@@ -33,10 +35,10 @@ def test_a_regression_net_starts_as_the_mean_with_losses_in_the_unit_of_y() -> N
     train["number"] = np.random.default_rng(0).normal(size=500)
     train["y"] = 100 + 50 * train["number"]
     mean, sd = float(train["y"].mean()), float(train["y"].std())
-    learner = Learner(
-        Encoding(features=(NUMBER,), task="regression", train_prior=(mean, sd)), TINY, train, len(train)
-    )
-    assert learner.loss([train[:200], train[200:]], learner.net) == pytest.approx(sd, rel=1e-4)
+    encoding = Encoding(features=(NUMBER,), task="regression", train_prior=(mean, sd))
+    rows = samples(train, encoding)
+    learner = Learner(encoding, TINY, rows, len(train))
+    assert learner.loss([rows.part(0, 200), rows.part(200, 500)], learner.net) == pytest.approx(sd, rel=1e-4)
 
 
 def test_a_class_unseen_in_train_starts_with_a_small_finite_probability() -> None:
@@ -44,18 +46,19 @@ def test_a_class_unseen_in_train_starts_with_a_small_finite_probability() -> Non
     encoding = Encoding(
         features=(CODE,), task="multiclass", classes=("a", "b", "c"), train_prior=(0.4, 0.6, 0.0)
     )
-    learner = Learner(encoding, TINY, train, len(train))
-    assert np.isfinite(learner.loss([train], learner.net))
+    rows = samples(train, encoding)
+    learner = Learner(encoding, TINY, rows, len(train))
+    assert np.isfinite(learner.loss([rows], learner.net))
 
 
 def test_a_constant_target_causes_no_division_by_zero() -> None:
     train = np.zeros(50, np.dtype([("number", "f4"), ("y", "f4")]))
     train["y"] = 3.0
-    learner = Learner(
-        Encoding(features=(NUMBER,), task="regression", train_prior=(3.0, 0.0)), TINY, train, len(train)
-    )
-    learner.step(train, 0.01)
-    assert learner.loss([train], learner.net) == 0.0
+    encoding = Encoding(features=(NUMBER,), task="regression", train_prior=(3.0, 0.0))
+    rows = samples(train, encoding)
+    learner = Learner(encoding, TINY, rows, len(train))
+    learner.step(rows, 0.01)
+    assert learner.loss([rows], learner.net) == 0.0
 
 
 @given(
@@ -80,16 +83,14 @@ def test_category_dropout_trains_the_unknown_code_and_the_average_follows_the_we
     train = np.zeros(64, RECORD)
     train["code"] = 5
     torch.manual_seed(0)
-    learner = Learner(
-        encoding_of(table(50, 0)), TINY.model_copy(update={"category_dropout": 0.5}), train, len(train)
-    )
+    encoding = encoding_of(table(50, 0))
+    rows = samples(train, encoding)
+    learner = Learner(encoding, TINY.model_copy(update={"category_dropout": 0.5}), rows, len(train))
     unknown = learner.net.embeddings[0].weight[0].clone()
     for _ in range(20):
-        learner.step(train, 0.01)
+        learner.step(rows, 0.01)
     assert not torch.equal(unknown, learner.net.embeddings[0].weight[0])
-    assert learner.loss([train], learner.average) == pytest.approx(
-        learner.loss([train], learner.net), rel=0.5
-    )
+    assert learner.loss([rows], learner.average) == pytest.approx(learner.loss([rows], learner.net), rel=0.5)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.3, 0.5, 0.9, 0.999])

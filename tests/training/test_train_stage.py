@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +17,9 @@ from small_dataset import dataset
 from train_process import EPOCHS, work
 
 from shoestring.backends.folder_store import FolderStore
-from shoestring.core.errors import DataError
+from shoestring.core.errors import DataError, StageStopped
 from shoestring.core.types import StageOutcome
+from shoestring.data.loading.selection import choose_share, read_selection
 from shoestring.data.run_records import read_record
 from shoestring.data.storage.blobs import load_manifest
 from shoestring.stages import train
@@ -108,8 +110,34 @@ def test_the_test_split_is_never_opened(without_test: tuple[Path, str]) -> None:
     assert read_record(store, "runs/one/curve.json", TrainingCurve).points[-1].val_loss is not None
 
 
+def test_a_share_of_the_rows_is_trained_and_named_and_kept_over_a_resume(
+    without_test: tuple[Path, str], tmp_path: Path
+) -> None:
+    folder, key = without_test
+    shutil.copytree(folder / "blobs", tmp_path / "blobs")
+    shutil.copytree(folder / "datasets", tmp_path / "datasets")
+    store, whole = FolderStore(tmp_path), work(tmp_path, key)
+    settings = whole.recipe.train.model_copy(update={"rows_share": 0.25})
+    tenth = replace(whole, recipe=whole.recipe.model_copy(update={"train": settings}))
+    stops = iter([False] * 40)
+    with pytest.raises(StageStopped):
+        train.run(replace(tenth, should_stop=lambda: next(stops, True)))
+    selection = read_pointer(store, "one").selection
+    chosen = read_selection(store, selection, 400)
+    assert np.array_equal(chosen, choose_share(400, 0, 0.25))
+    outcome = train.run(replace(tenth, seed=5, attempt=2))
+    model = read_record(store, outcome.key, ModelRecord)
+    assert (model.selection, outcome.rows, outcome.samples) == (selection, 100, EPOCHS * 100)
+    assert model.epochs == EPOCHS
+    assert model.sample_ranges == tuple(
+        SampleRange(epoch=epoch, start=0, stop=100) for epoch in range(EPOCHS)
+    )
+    shares = read_record(store, "runs/one/curve.json", TrainingCurve).time_shares
+    assert shares is not None and shares.read + shares.decode + shares.compute == pytest.approx(1)
+
+
 @pytest.mark.parametrize("split", ["train", "val"])
 def test_an_empty_split_is_refused(tmp_path: Path, split: str) -> None:
     key = dataset(FolderStore(tmp_path), tmp_path, {"train": 40, "val": 10} | {split: 0})
-    with pytest.raises(DataError, match=f"the {split} split .* has no rows|a split without parts"):
+    with pytest.raises(DataError, match=f"the {split} split of made-up holds no rows"):
         train.run(work(tmp_path, key))

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_dataset import table
+from small_dataset import samples, table
 from training_bench import TINY, TrainingBench, class_prior_loss, same_weights, stop_after
 
 from shoestring.core.datasets import Encoding, Feature
 from shoestring.core.errors import StageFailed, StageStopped
+from shoestring.data.loading.loader import LoaderTimes
 from shoestring.data.recipe import TrainSettings
 from shoestring.data.run_records import read_record
 from shoestring.training.curve import TrainingCurve
@@ -69,9 +70,9 @@ def test_regression_losses_are_in_the_unit_of_y(tmp_path: Path) -> None:
     losses = [point.train_loss for point in trained.state.points if point.train_loss is not None]
     assert losses[-1] == pytest.approx(10, rel=0.3)
     assert bench.reports[-1][2]["rmse"] == pytest.approx(10, rel=0.3)
-    assert bench.training().learner.loss([rows[4000:]], bench.training().learner.net) == pytest.approx(
-        51, rel=0.1
-    )
+    assert bench.training().learner.loss(
+        [samples(rows[4000:], encoding)], bench.training().learner.net
+    ) == pytest.approx(51, rel=0.1)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 17])
@@ -136,7 +137,9 @@ def test_the_final_weights_are_the_better_of_annealed_and_averaged(tmp_path: Pat
     val_losses = [point.val_loss for point in trained.state.points if point.val_loss is not None]
     assert trained.val_loss == min(val_losses[-1], trained.state.best_loss)
     training.learner.net.load_state_dict(from_bytes(trained.weights))
-    assert training.learner.loss([bench.validation], training.learner.net) == pytest.approx(trained.val_loss)
+    assert training.learner.loss([samples(bench.validation)], training.learner.net) == pytest.approx(
+        trained.val_loss
+    )
 
 
 def test_the_curve_is_stored_with_the_first_checkpoint(tmp_path: Path) -> None:
@@ -164,3 +167,18 @@ def test_checkpoints_are_less_frequent_on_a_slow_store(tmp_path: Path) -> None:
         bench.training().run()
         saves = (len(puts) - 1) // 3
         assert 1 <= saves <= most
+
+
+def test_a_window_of_the_loaders_times_is_reported(tmp_path: Path) -> None:
+    bench = TrainingBench(tmp_path)
+    training = bench.training()
+    training.record_times(LoaderTimes(4.0, 3.0, 2.0, 1.0))
+    training.report_progress()
+    assert bench.time_shares is None
+    training.record_times(LoaderTimes(6.0, 3.0, 2.0, 1.0))
+    training.report_progress()
+    assert bench.time_shares is not None and bench.time_shares.bottleneck == "read"
+    assert bench.time_shares.compute == 0.5
+    training.record_times(LoaderTimes(16.0, 3.5, 2.0, 2.0))
+    training.report_progress()
+    assert (bench.time_shares.bottleneck, bench.time_shares.decode) == ("compute", 0.05)

@@ -10,15 +10,16 @@ from pathlib import Path
 import numpy as np
 import torch
 from clocks import StillClock
-from small_dataset import Array, encoding_of, table
+from small_dataset import Array, encoding_of, reader, table
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.config.adaptation import AdaptationLimits
 from shoestring.config.guardrails import Guardrails
 from shoestring.core.datasets import Encoding
 from shoestring.core.interfaces import Clock, Store
-from shoestring.core.receipt import AdaptationChange, SpendForecast
+from shoestring.core.receipt import AdaptationChange, SpendForecast, TimeShares
 from shoestring.data.formats.readers import EncodedRows
+from shoestring.data.loading.samples import Collator, SampleReader, Samples
 from shoestring.data.recipe import TrainSettings
 from shoestring.spending.meter import Meter
 from shoestring.training.torch_.checkpoint import from_bytes
@@ -51,14 +52,14 @@ class SlowStore:
         return self.inner.put(key, data, if_absent=if_absent, storage_class=storage_class)
 
 
-class SlowRows(EncodedRows):
+class SlowRows(SampleReader):
     """Validation rows that take time to read."""
 
-    def __init__(self, rows: Array, clock: Clock, takes_s: Callable[[], float]) -> None:
-        super().__init__([rows])
+    def __init__(self, rows: Array, encoding: Encoding, clock: Clock, takes_s: Callable[[], float]) -> None:
+        super().__init__(EncodedRows([rows]), Collator(encoding, rows.dtype))
         self._clock, self._takes_s = clock, takes_s
 
-    def scan(self, batch_rows: int) -> Iterator[Array]:
+    def scan(self, batch_rows: int) -> Iterator[Samples]:
         self._clock.sleep(self._takes_s())
         yield from super().scan(batch_rows)
 
@@ -83,6 +84,7 @@ class TrainingBench:
     should_stop: Callable[[], bool] = lambda: False
     reports: list[tuple[str, int, dict[str, float]]] = field(default_factory=list)
     forecasts: list[SpendForecast] = field(default_factory=list)
+    time_shares: TimeShares | None = None
     limits: AdaptationLimits = LIMITS
     guardrails: Guardrails = GUARDRAILS
     changes: tuple[AdaptationChange, ...] = ()
@@ -99,9 +101,10 @@ class TrainingBench:
         quality: dict[str, float],
         changes: tuple[AdaptationChange, ...],
         forecast: SpendForecast | None,
+        time_shares: TimeShares | None,
     ) -> None:
         self.reports.append((phase, samples, quality))
-        self.changes = changes
+        self.changes, self.time_shares = changes, time_shares
         self.forecasts += [forecast] if forecast else []
 
     @property
@@ -115,8 +118,8 @@ class TrainingBench:
             seed=self.seed,
             encoding=encoding,
             settings=self.settings,
-            train=EncodedRows([self.train]),
-            validation=SlowRows(self.validation, self.clock, self.validation_s),
+            train=reader(self.train, encoding),
+            validation=SlowRows(self.validation, encoding, self.clock, self.validation_s),
             metric="rmse" if encoding.task == "regression" else "log_loss",
             store=self.store,
             meter=self.meter,

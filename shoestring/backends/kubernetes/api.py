@@ -55,15 +55,14 @@ class KubeApi:
         """
         return self._request("POST", path, permission, body=item)
 
-    def patch_status(self, path: str, status: Item, permission: str, *, uid: str, version: str) -> bool:
-        """Change the status of one object; return False if it changed or went away since it was read.
+    def patch(self, path: str, change: Item, permission: str, *, uid: str, version: str = "") -> bool:
+        """Change one object; return False if it is another one now, or went away.
 
-        Raises NotAllowed, ClusterError.
+        `version`: also if it changed since it was read. Raises NotAllowed, ClusterError.
         """
-        change = {"metadata": {"uid": uid, "resourceVersion": version}, "status": status}
-        return (
-            self._request("PATCH", f"{path}/status", permission, body=change, missing=(404, 409)) is not None
-        )
+        same = {"uid": uid} | ({"resourceVersion": version} if version else {})
+        body = change | {"metadata": change.get("metadata", {}) | same}
+        return self._request("PATCH", path, permission, body=body, missing=(404, 409)) is not None
 
     def list(self, path: str, permission: str, **query: str) -> Iterator[Item]:
         """Yield all objects under a path, which are read in pages. Raises NotAllowed, ClusterError."""

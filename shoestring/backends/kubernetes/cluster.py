@@ -8,8 +8,9 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime
 from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
@@ -34,14 +35,17 @@ from shoestring.backends.kubernetes.world_files import (
 from shoestring.backends.local import WallClock, this_process, thread_variables
 from shoestring.backends.nvml import NvmlTelemetry
 from shoestring.backends.processes import PsutilTelemetry
-from shoestring.backends.s3.store import open_s3_store
+from shoestring.backends.reading_store import ReadingStore
+from shoestring.backends.s3.location import S3Location
+from shoestring.backends.s3.store import OWN_ACCESS, S3Access, open_s3_store
+from shoestring.backends.sources.obstore_sources import ObstoreSources, S3Server
 from shoestring.config.world import IMAGES, PriceBook, World
 from shoestring.core.errors import ClusterError, NotAllowed, WorldError
 from shoestring.core.interfaces import Clock, PodLifetime
 from shoestring.core.money import usd
 from shoestring.core.pod_ref import ClusterPod, LabelledPod, PodRef
 from shoestring.core.types import Placement, Pool, Quote
-from shoestring.pricing.catalogues import file_versions
+from shoestring.pricing.catalogues import ListingFile
 from shoestring.pricing.price_book import charged_price, current_price
 
 SNAPSHOT_TTL_S = 10.0
@@ -127,11 +131,12 @@ class KubeCluster:
             f"list pods in namespace {pod.namespace}",
         )
         found = self._api.list(path, permission, labelSelector=pod.selector)
-        return max(
-            [pod_lifetime(item, self._now()) for item in found],
-            key=lambda lifetime: lifetime.started_at or datetime.min.replace(tzinfo=UTC),
-            default=PodLifetime(alive=False),
-        )
+        # By creation: a pod that no node has accepted yet is newer than one that has ended.
+        in_order = sorted(found, key=lambda item: str(item["metadata"]["creationTimestamp"]))
+        lifetimes = [pod_lifetime(item, self._now()) for item in in_order]
+        if not lifetimes:
+            return PodLifetime(alive=False)
+        return replace(lifetimes[-1], earlier=tuple(lifetimes[:-1]))
 
     def _lifetime(self, pod: ClusterPod) -> PodLifetime:
         path, permission = (
@@ -161,9 +166,8 @@ class NodePrices:
 
     def __init__(self, files: ClusterFiles, source: Path, cluster: KubeCluster, clock: Clock) -> None:
         """`source` is the file of prices, which is read again while a pod runs."""
-        self._files, self._source, self._cluster, self._clock = files, source, cluster, clock
-        self._newest, self._is_readable = files.listing, True
-        self._version = file_versions(source, files.listing.price_list)
+        self._files, self._cluster, self._clock = files, cluster, clock
+        self._file = ListingFile(files.listing, source, read_prices)
 
     def book(self) -> PriceBook:
         return price_shares(
@@ -171,29 +175,25 @@ class NodePrices:
         )
 
     def current_usd_per_hour(self, quote: Quote, pool: Pool) -> Decimal | None:
-        """Return the quoted price, scaled by the change of the whole node's price since this pod began.
+        """Return the quoted price, scaled by the change of the whole node's price since then.
 
         The price of the share itself is not known: a stage's pod may not be allowed to read nodes.
         """
-        self._read_again()
+        self._file.look()
         node, today = self._node(pool), self._clock.now().date()
-        before = current_price(self._files.listing, node, quote.market, today)
-        return scaled_price(quote, before, current_price(self._newest, node, quote.market, today))
+        before = quote.node_usd_per_hour or current_price(self._files.listing, node, quote.market, today)
+        return scaled_price(quote, before, current_price(self._file.newest, node, quote.market, today))
 
     def charged_usd_per_hour(self, quote: Quote, pool: Pool) -> Decimal | None:
-        self._read_again()
-        if not self._is_readable:
+        if (listing := self._file.look()) is None:
             return None
         node, today = self._node(pool), self._clock.now().date()
-        before = charged_price(self._files.listing, node, quote.market, today, Decimal(0))
-        now = charged_price(self._newest, node, quote.market, today, before or Decimal(0))
+        # Decisions of earlier versions do not name the node's price: that of this pod's start counts.
+        before = quote.node_usd_per_hour or charged_price(
+            self._files.listing, node, quote.market, today, Decimal(0)
+        )
+        now = charged_price(listing, node, quote.market, today, before or Decimal(0))
         return scaled_price(quote, before, now)
-
-    def _read_again(self) -> None:
-        if (version := file_versions(self._source, self._newest.price_list)) != self._version:
-            self._version, self._is_readable = version, False
-            with suppress(WorldError):
-                self._newest, self._is_readable = read_prices(self._source), True
 
     @staticmethod
     def _node(pool: Pool) -> Pool:
@@ -226,11 +226,18 @@ def this_pod() -> PodRef:
     return ClusterPod(namespace, uid, name) if namespace and uid and name else this_process()
 
 
-def open_cluster_world(folder: Path, *, context: str | None = None) -> World:
+def s3_server(location: S3Location, access: S3Access) -> S3Server:
+    """Return the server of the store, where sources on S3 are read unless the environment names another."""
+    scheme = "https" if location.secure else "http"
+    return S3Server(f"{scheme}://{access.address or location.endpoint}", location.region, access.credentials)
+
+
+def open_cluster_world(folder: Path, *, context: str | None = None, access: S3Access = OWN_ACCESS) -> World:
     """Open the World that a folder of files describes, on the cluster of this pod or of a kubeconfig's
     context.
 
-    The cluster is first read when pools, prices or a pod's lifetime are asked for.
+    The cluster is first read when pools, prices or a pod's lifetime are asked for. `access` is that to its
+    store.
 
     Raises:
         WorldError: a file is missing or malformed, and the store has no last good copy of it.
@@ -239,7 +246,8 @@ def open_cluster_world(folder: Path, *, context: str | None = None) -> World:
     world = read_world(folder)
     scratch = tempfile.mkdtemp(prefix="shoestring-store-")
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)
-    store = open_s3_store(world.store, Path(scratch), clock)
+    shared = open_s3_store(world.store, Path(scratch), clock, access)
+    store = ReadingStore(shared) if access.reads_only else shared
     files = read_cluster_files(folder, world, store)
     notes = list(files.notes)
     cluster = KubeCluster(files.pools, notes, own_pod, clock, lambda: connect(context))
@@ -253,6 +261,7 @@ def open_cluster_world(folder: Path, *, context: str | None = None) -> World:
         prices=NodePrices(files, file_path(folder, "prices"), cluster, clock),
         cluster=cluster,
         store=store,
+        remote=ObstoreSources(s3_server(world.store, access)),
         telemetry=NvmlTelemetry(PsutilTelemetry()),
         clock=clock,
         pod=own_pod,

@@ -9,6 +9,8 @@ from typing import Any, get_args
 from shoestring.core.interfaces import EndReason, PodLifetime
 
 FINISHED_PHASES = ("Succeeded", "Failed")
+ENDED_ANNOTATION = "shoestring.dev/ended"
+"""Why the reaper ended a pod: an EndReason, and its sentence."""
 DELETION_GRACE = timedelta(seconds=60)
 """Added to a deleted pod's deletionTimestamp, which is the end of its grace period, for clock skew and a slow
 kubelet.
@@ -21,7 +23,8 @@ def pod_lifetime(pod: Mapping[str, Any], now: datetime) -> PodLifetime:
     A pod that should have gone DELETION_GRACE ago counts as dead: its node does not answer, and may never
     answer again.
     """
-    status, deleted = pod.get("status") or {}, (pod.get("metadata") or {}).get("deletionTimestamp")
+    status, metadata = pod.get("status") or {}, pod.get("metadata") or {}
+    deleted = metadata.get("deletionTimestamp")
     due = _parse_time(deleted) if deleted else None
     overdue = due if due and now - due > DELETION_GRACE else None
     is_finished = status.get("phase") in FINISHED_PHASES
@@ -30,12 +33,13 @@ def pod_lifetime(pod: Mapping[str, Any], now: datetime) -> PodLifetime:
     conditions = {
         each["type"]: each for each in status.get("conditions") or [] if each.get("status") == "True"
     }
+    ended = (metadata.get("annotations") or {}).get(ENDED_ANNOTATION) if is_finished else None
     scheduled = (conditions.get("PodScheduled") or {}).get("lastTransitionTime") or status.get("startTime")
     return PodLifetime(
         alive=not is_finished and overdue is None,
         started_at=_parse_time(scheduled) if scheduled else None,
-        finished_at=max(_end_times(status, terminated), default=None) if is_finished else overdue,
-        reason=_reason(status, containers, terminated, conditions),
+        finished_at=max(_end_times(status, containers), default=None) if is_finished else overdue,
+        reason=ended or _reason(status, containers, terminated, conditions),
         asked_at=now,
     )
 
@@ -44,13 +48,17 @@ def container_statuses(status: Mapping[str, Any]) -> list[Any]:
     return [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
 
 
-def _end_times(status: Mapping[str, Any], terminated: list[Any]) -> list[datetime]:
+def _end_times(status: Mapping[str, Any], containers: list[Any]) -> list[datetime]:
     """Return the times at which containers ended; without any, those of the last changes of the pod's
-    conditions.
+    conditions. Nothing while a container of a pod that was ended still runs.
 
     An evicted pod may have no container status, but its conditions changed when it ended. Those of a pod that
     the reaper ended did not.
     """
+    states = [each.get("state") or {} for each in containers]
+    if any("running" in state for state in states):
+        return []
+    terminated = [state["terminated"] for state in states if state.get("terminated")]
     if ends := [state["finishedAt"] for state in terminated if state.get("finishedAt")]:
         return list(map(_parse_time, ends))
     if status.get("reason") in get_args(EndReason):

@@ -41,8 +41,9 @@ from shoestring.config.tariffs import Tariffs
 from shoestring.config.world import PriceBook
 from shoestring.core.money import from_microusd, microusd
 from shoestring.core.types import Market, MarketTerms, NodeCapacity, Pool, Toleration
+from shoestring.pricing.catalogues import PriceListing
 from shoestring.pricing.gpus import gpu_memory_gb, peak_tflops
-from shoestring.pricing.price_book import PriceListing, validated_book
+from shoestring.pricing.price_book import validated_book
 
 GPU_NAME_LABELS = (
     "nvidia.com/gpu.product",
@@ -121,6 +122,7 @@ def price_shares(
             update={
                 "pool": share.pool.name,
                 "usd_per_hour": from_microusd(ceil(share.node_fraction * microusd(quote.usd_per_hour))),
+                "node_usd_per_hour": quote.usd_per_hour,
                 "list_usd_per_hour": quote.list_usd_per_hour
                 and from_microusd(ceil(share.node_fraction * microusd(quote.list_usd_per_hour))),
             }

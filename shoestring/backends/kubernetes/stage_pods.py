@@ -8,13 +8,19 @@ from datetime import datetime
 from typing import Any
 
 from shoestring.backends.kubernetes.api import KubeApi, connect
-from shoestring.backends.kubernetes.pod_lifetime import container_statuses, pod_lifetime
+from shoestring.backends.kubernetes.pod_lifetime import (
+    ENDED_ANNOTATION,
+    container_statuses,
+    pod_lifetime,
+)
 from shoestring.backends.local import WallClock
 from shoestring.core.errors import ClusterError
 from shoestring.core.interfaces import Clock, EndReason, StagePod
 from shoestring.core.pod_ref import ClusterPod
 from shoestring.routing.placement import KUBEFLOW_RUN_LABEL, RUN_LABEL, STAGE_LABEL, is_stage
 
+NODE_NOT_READY = "NodeNotReady"
+"""The reason that the cluster gives a pod for not being ready once its node does not answer."""
 STARTING_REASONS = ("ContainerCreating", "PodInitializing", "")
 """Reasons with which a waiting container is being created.
 
@@ -40,15 +46,27 @@ class KubePendingPods:
         return stage_pods(found, self._api.server_time or self._clock.now())
 
     def end(self, pod: StagePod, reason: EndReason, message: str) -> bool:
-        """Set a pod to failed; return False if it changed since it was read. Raises ClusterError.
+        """End a pod; return False if it changed since it was read. Raises ClusterError.
 
-        The scheduler and the node both treat a failed pod as ended; the node kills its containers after the
-        pod's grace period. The pod is not deleted: Argo recreates, in the same place, a pod that it only saw
-        as Pending before it disappeared.
+        Its node ends it at its deadline, which is brought to its first second: it kills the containers after
+        the pod's grace period, and then reports a failed pod. The annotation keeps the reason. A status alone
+        does not end a running pod: its kubelet writes its own over it within 10 s. It ends a pod that has no
+        node, and, for the engine, one whose node does not answer. The pod is not deleted: its times are still
+        to be read, and Argo recreates, in the same place, a pod that it only saw as Pending before it
+        disappeared.
         """
-        failed = {"phase": "Failed", "reason": reason, "message": message}
-        path, permission = f"{self._path}/{pod.ref.name}", f"patch pods/status {self._scope}"
-        return self._api.patch_status(path, failed, permission, uid=pod.ref.uid, version=pod.version)
+        path, uid = f"{self._path}/{pod.ref.name}", pod.ref.uid
+        overdue = {
+            "metadata": {"annotations": {ENDED_ANNOTATION: f"{reason}: {message}"}},
+            "spec": {"activeDeadlineSeconds": 1},
+        }
+        permission = f"patch pods {self._scope}"
+        if not self._api.patch(path, overdue, permission, uid=uid, version=pod.version):
+            return False
+        if pod.node_lost or not pod.node:
+            failed = {"status": {"phase": "Failed", "reason": reason, "message": message}}
+            self._api.patch(f"{path}/status", failed, f"patch pods/status {self._scope}", uid=uid)
+        return True
 
 
 def stage_pods(items: Iterable[Mapping[str, Any]], now: datetime) -> tuple[StagePod, ...]:
@@ -62,6 +80,7 @@ def stage_pods(items: Iterable[Mapping[str, Any]], now: datetime) -> tuple[Stage
 def stage_pod(item: Mapping[str, Any], now: datetime) -> StagePod:
     meta, status = item["metadata"], item.get("status") or {}
     labels, node = meta["labels"], (item.get("spec") or {}).get("nodeName") or ""
+    ready = [each for each in status.get("conditions") or [] if each["type"] == "Ready"]
     return StagePod(
         ref=ClusterPod(meta["namespace"], meta["uid"], meta["name"]),
         run_id=labels.get(RUN_LABEL) or labels.get(KUBEFLOW_RUN_LABEL) or "",
@@ -73,6 +92,8 @@ def stage_pod(item: Mapping[str, Any], now: datetime) -> StagePod:
         reason=_container_obstacle(status) if node else _scheduler_message(status),
         version=meta["resourceVersion"],
         lifetime=pod_lifetime(item, now),
+        ending=bool(node) and ENDED_ANNOTATION in (meta.get("annotations") or {}),
+        node_lost=any(each.get("reason") == NODE_NOT_READY for each in ready),
     )
 
 
@@ -97,12 +118,15 @@ def _container_obstacle(status: Mapping[str, Any]) -> str:
     return "; ".join(dict.fromkeys(reasons))
 
 
-def open_pending_pods() -> KubePendingPods:
-    """Return the stage pods of this pod's namespace. Raises ClusterError."""
-    namespace = os.environ.get("SHOESTRING_POD_NAMESPACE")
+def open_pending_pods(context: str | None = None, namespace: str = "") -> KubePendingPods:
+    """Return the stage pods of a namespace of a kubeconfig's context; without them, of this pod's namespace.
+
+    Raises ClusterError.
+    """
+    namespace = namespace or os.environ.get("SHOESTRING_POD_NAMESPACE", "")
     if not namespace:
         raise ClusterError(
             "the namespace to reap is not known: set SHOESTRING_POD_NAMESPACE, as manifests/base/reaper.yaml "
             "does"
         )
-    return KubePendingPods(connect(), namespace, WallClock())
+    return KubePendingPods(connect(context), namespace, WallClock())

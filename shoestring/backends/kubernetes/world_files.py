@@ -1,5 +1,5 @@
-"""The files that describe a cluster's world: NAME/NAME.yaml for each NAME of FILES, as ConfigMaps are mounted
-into a pod.
+"""The files that describe a cluster's world: NAME/NAME.yaml for each NAME of WORLD_FILES, as ConfigMaps are
+mounted into a pod.
 
 Each file has its own folder, because a pod never sees a change of a ConfigMap that is mounted as a single
 file. `world.yaml` names the store and must be valid. Of each other file, the store keeps the last good copy,
@@ -19,18 +19,22 @@ from shoestring.backends.s3.location import S3Location
 from shoestring.config.budgets import Budgets
 from shoestring.config.policy import Policy
 from shoestring.config.tariffs import Tariffs
+from shoestring.config.world import WORLD_FILES
 from shoestring.config.yaml_files import parse, read_text
 from shoestring.core import store_layout
 from shoestring.core.errors import NotInStore, WorldError
 from shoestring.core.interfaces import Store
 from shoestring.core.record import SCHEMA_VERSION, Record, SchemaVersion, StoredRecord, digest, record_bytes
 from shoestring.core.types import Market
-from shoestring.pricing.catalogues import Catalogue, default_catalogue, open_catalogue
-from shoestring.pricing.price_book import PriceListing, read_listing
+from shoestring.pricing.catalogues import (
+    Catalogue,
+    PriceListing,
+    default_catalogue,
+    open_catalogue,
+    read_listing,
+)
 from shoestring.pricing.price_list import DEFAULT_CATALOGUE, CatalogueFile, PriceList
 from shoestring.pricing.rows import parse_rows
-
-FILES = ("world", "pools", "prices", "policy", "budgets")
 
 SPOT_PREEMPTIONS_PER_HOUR = 0.0003
 """-ln(1 - 0.2) / 730: AWS' spot advisor (2025-06-28) reports "over 20%" interruptions in a month for the most
@@ -169,7 +173,7 @@ def file_path(folder: Path, name: str) -> Path:
 def read_world(folder: Path) -> ClusterWorldFile:
     """Parse `world.yaml` of a folder. Raises WorldError."""
     path = file_path(folder, "world")
-    names = ", ".join(f"{name}/{name}.yaml" for name in FILES)
+    names = ", ".join(f"{name}/{name}.yaml" for name in WORLD_FILES)
     missing = f"there is no {path}: a cluster's world is a folder with {names}"
     return parse(read_text(path, missing, WorldError), ClusterWorldFile, str(path), WorldError)
 

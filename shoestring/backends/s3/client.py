@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import html
-import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import urlsplit
@@ -29,8 +27,9 @@ from urllib3.exceptions import HTTPError, NameResolutionError, NewConnectionErro
 
 from shoestring.backends.s3.backoff import Backoff
 from shoestring.backends.s3.location import Credentials, S3Location
+from shoestring.backends.s3.response import S3Response, describe, listed_object, parse_response
 from shoestring.core.errors import StoreError, StoreFull, UsageError
-from shoestring.core.interfaces import Clock
+from shoestring.core.interfaces import Clock, ListedObject
 from shoestring.core.types import STANDARD_CLASS
 
 # How long requests are retried while the server is down, and while its name does not resolve.
@@ -44,9 +43,14 @@ MAX_OBJECT_BYTES = 5 << 30
 RETRY_STATUSES = {408, 409, 429, 500, 502, 503, 504}
 RETRY_CODES = {"BadDigest", "IncompleteBody", "RequestTimeout"}
 STORAGE_CLASS_HEADER, UNSIGNED = "x-amz-storage-class", "UNSIGNED-PAYLOAD"
-# A server that tells no times: none of its objects is older than another.
-UNKNOWN_TIME = datetime.max.replace(tzinfo=UTC)
-EXPECTED_STATUSES = {"GET": {200, 404}, "HEAD": {200, 404}, "PUT": {200, 412}, "LIST": {200}}
+EXPECTED_STATUSES = {
+    "GET": {200, 404},
+    "RANGE": {206, 404},
+    "HEAD": {200, 404},
+    "PUT": {200, 412},
+    "LIST": {200},
+    "DELETE": {200, 204, 404},
+}
 CREDENTIAL_ERRORS = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken"}
 NO_SPACE_ERRORS = {
     "InsufficientStorage",
@@ -54,20 +58,6 @@ NO_SPACE_ERRORS = {
     "QuotaExceeded",
     "XMinioAdminBucketQuotaExceeded",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class S3Response:
-    """A server's response. `reply_lost`: an earlier try may have succeeded, but its response was lost.
-
-    `modified` holds, by key, when the listed objects were written.
-    """
-
-    status: int
-    code: str = ""
-    message: str = ""
-    reply_lost: bool = False
-    modified: Mapping[str, datetime] = field(default_factory=dict)
 
 
 class S3Client:
@@ -78,13 +68,23 @@ class S3Client:
     responses to its parent.
     """
 
-    def __init__(self, location: S3Location, credentials: Credentials, clock: Clock) -> None:
+    def __init__(
+        self, location: S3Location, credentials: Credentials, clock: Clock, address: str = ""
+    ) -> None:
+        """`address`: HOST:PORT where the endpoint is reached from here; empty: it is its own address."""
         self.location, self._credentials, self._clock = location, credentials, clock
         timeout = urllib3.Timeout(connect=CONNECT_TIMEOUT_S, read=READ_TIMEOUT_S)
-        self._pool = urllib3.PoolManager(maxsize=16, retries=False, timeout=timeout, blocksize=CHUNK_BYTES)
+        self._pool = urllib3.PoolManager(
+            maxsize=16,
+            retries=False,
+            timeout=timeout,
+            blocksize=CHUNK_BYTES,
+            # The certificate is for the endpoint's name, wherever it is reached.
+            server_hostname=location.host if address else None,
+        )
         # Naming the region saves minio-py a request for it.
         self._minio = Minio(
-            location.endpoint,
+            address or location.endpoint,
             access_key=credentials.access_key,
             secret_key=credentials.secret_key,
             session_token=credentials.session_token,
@@ -100,6 +100,29 @@ class S3Client:
         """
         return self._request("GET", key, lambda: self._receive(key, into))
 
+    def get_range(self, key: str, start: int, stop: int) -> bytes | None:
+        """Return the bytes from `start` up to `stop`, fewer where the object ends; None: there is none.
+
+        A truncated answer is requested again.
+        """
+        received = b""
+
+        def once() -> S3Response:
+            nonlocal received
+            # The range is no part of the signature.
+            response = self._open("GET", key, None, {"Range": f"bytes={start}-{stop - 1}"})
+            try:
+                if response.status == 206:
+                    received = response.read()
+                return parse_response(response)
+            except BaseException:
+                response.close()
+                raise
+            finally:
+                response.release_conn()
+
+        return None if self._request("RANGE", key, once).status == 404 else received
+
     def put(
         self, key: str, data: bytes | Path, *, if_absent: bool = False, storage_class: str = STANDARD_CLASS
     ) -> S3Response:
@@ -109,7 +132,7 @@ class S3Client:
             response = self._send(key, data, if_absent, storage_class)
             if response.code == "InvalidStorageClass":
                 raise UsageError(
-                    f"{self.location.endpoint} has no storage class {storage_class} ({_describe(response)}): "
+                    f"{self.location.endpoint} has no storage class {storage_class} ({describe(response)}): "
                     "correct its name in storage_classes of world.yaml, or remove it there"
                 )
             return response
@@ -118,11 +141,15 @@ class S3Client:
 
     def head(self, key: str) -> S3Response:
         """Ask whether an object exists: status 200 or 404."""
-        return self._request("HEAD", key, lambda: _parse_response(self._open("HEAD", key, None, {})))
+        return self._request("HEAD", key, lambda: parse_response(self._open("HEAD", key, None, {})))
 
-    def modified(self, prefix: str) -> Mapping[str, datetime]:
-        """Return the keys that start with `prefix`, each with the time of its last write."""
-        return self._request("LIST", prefix, lambda: self._list(prefix)).modified
+    def delete(self, key: str) -> S3Response:
+        """Delete an object: status 204 or 200, also if there is none, or 404."""
+        return self._request("DELETE", key, lambda: parse_response(self._open("DELETE", key, None, {})))
+
+    def objects(self, prefix: str) -> Mapping[str, ListedObject]:
+        """Return the objects whose keys start with `prefix`."""
+        return self._request("LIST", prefix, lambda: self._list(prefix)).objects
 
     def _open(
         self, verb: str, key: str, body: bytes | BinaryIO | None, headers: dict[str, str]
@@ -164,7 +191,7 @@ class S3Client:
                 with into.open("wb") as file:
                     for chunk in response.stream(CHUNK_BYTES):
                         file.write(chunk)
-            return _parse_response(response)
+            return parse_response(response)
         except BaseException:
             # The rest of this response must not be read as the next one.
             response.close()
@@ -180,7 +207,7 @@ class S3Client:
             headers["Content-MD5"] = base64.b64encode(
                 hashlib.md5(data, usedforsecurity=False).digest()
             ).decode()
-            return _parse_response(self._open("PUT", key, data, headers))
+            return parse_response(self._open("PUT", key, data, headers))
         size_bytes = data.stat().st_size
         if size_bytes > MAX_OBJECT_BYTES:
             raise StoreError(
@@ -189,14 +216,16 @@ class S3Client:
             )
         with data.open("rb") as file:
             headers["Content-Length"] = str(size_bytes)
-            return _parse_response(self._open("PUT", key, file, headers))
+            return parse_response(self._open("PUT", key, file, headers))
 
     def _list(self, prefix: str) -> S3Response:
         root = self.location.root
         try:
             found = self._minio.list_objects(self.location.bucket, root + prefix, recursive=True)
-            written = {(item.object_name or "").removeprefix(root): item.last_modified for item in found}
-            return S3Response(200, modified={key: at or UNKNOWN_TIME for key, at in written.items()})
+            return S3Response(
+                200,
+                objects={(item.object_name or "").removeprefix(root): listed_object(item) for item in found},
+            )
         except S3Error as error:
             return S3Response(error.response.status, error.code or "", error.message or "")
         except ServerError as error:
@@ -215,7 +244,7 @@ class S3Client:
                 response = once()
                 if response.status not in RETRY_STATUSES and response.code not in RETRY_CODES:
                     return self._checked(verb, key, replace(response, reply_lost=reply_lost))
-                reason = _describe(response)
+                reason = describe(response)
             except SSLError as error:
                 raise StoreError(
                     f"{self._target(verb, key)}: {error}; check `secure` and this machine's certificate "
@@ -239,7 +268,7 @@ class S3Client:
         """Return the response if its status is one that the verb expects; else raise the error that names the
         fix.
         """
-        location, access_key, described = self.location, self._credentials.access_key, _describe(response)
+        location, access_key, described = self.location, self._credentials.access_key, describe(response)
         if response.code == "NoSuchBucket":
             raise UsageError(
                 f"there is no bucket {location.bucket} at {location.endpoint}: make it with "
@@ -267,17 +296,3 @@ class S3Client:
 
     def _target(self, verb: str, key: str) -> str:
         return f"{verb} {self.location.bucket}/{self.location.root}{key} at {self.location.url}"
-
-
-def _parse_response(response: urllib3.BaseHTTPResponse) -> S3Response:
-    if response.status < 300:
-        return S3Response(response.status)
-    text = response.data.decode(errors="replace")
-    found = {tag: html.unescape(content) for tag, content in re.findall(r"<(Code|Message)>([^<]*)</", text)}
-    return S3Response(response.status, found.get("Code", ""), found.get("Message", ""))
-
-
-def _describe(response: S3Response) -> str:
-    # SeaweedFS answers with a bare 500 when its volumes are full.
-    hint = "(is it full?)" if response.status == 500 else ""
-    return " ".join(f"{response.status} {response.code} {response.message} {hint}".split())

@@ -8,6 +8,10 @@ from pydantic import Field
 
 from shoestring.core.record import Record
 
+CREDENTIAL_VARIABLES = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+CREDENTIALS_SECRET = "shoestring-s3"
+"""The Secret of a cluster's namespace that holds them, under these names."""
+
 
 class S3Location(Record):
     """The endpoint, bucket and folder of a store on S3."""
@@ -33,6 +37,19 @@ class S3Location(Record):
     @property
     def root(self) -> str:
         return f"{self.prefix}/" if self.prefix else ""
+
+    @property
+    def place(self) -> str:
+        """The URL of bucket and prefix, and the server."""
+        return f"s3://{self.bucket}/{self.root} at {self.url}"
+
+    @property
+    def host(self) -> str:
+        return self.endpoint.partition(":")[0]
+
+    @property
+    def port(self) -> int:
+        return int(self.endpoint.partition(":")[2] or (443 if self.secure else 80))
 
     @property
     def url(self) -> str:

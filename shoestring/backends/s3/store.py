@@ -9,15 +9,16 @@ import os
 import uuid
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
 from pydantic import AwareDatetime, ValidationError
 
 from shoestring.backends.s3.client import CHUNK_BYTES, S3Client
-from shoestring.backends.s3.location import Credentials, S3Location
+from shoestring.backends.s3.location import CREDENTIAL_VARIABLES, Credentials, S3Location
 from shoestring.core.errors import NotInStore, StoreError, StoreFull, UsageError
-from shoestring.core.interfaces import Clock
+from shoestring.core.interfaces import Clock, ListedObject
 from shoestring.core.record import StoredRecord, record_bytes
 from shoestring.core.store_layout import (
     CONDITIONAL_WRITE_PROOF,
@@ -28,6 +29,7 @@ from shoestring.core.store_layout import (
 )
 from shoestring.core.types import STANDARD_CLASS
 
+SESSION_VARIABLE = "AWS_SESSION_TOKEN"
 PROOF_VALID_FOR = timedelta(days=1)
 PROBE_WRITERS = 4
 # From this size on, asking whether an object exists is cheaper than sending it and having it refused.
@@ -52,6 +54,7 @@ class S3Store:
 
     def __init__(self, client: S3Client, scratch: Path) -> None:
         self._client, self._scratch = client, scratch
+        self.place = client.location.place
         self._fetched: set[str] = set()
 
     def fetch(self, key: str) -> Path:
@@ -77,6 +80,12 @@ class S3Store:
             self._fetched.add(key)
         return path
 
+    def read(self, key: str, start: int, stop: int) -> bytes:
+        data = self._client.get_range(check_key(key), start, stop)
+        if data is None:
+            raise NotInStore(key)
+        return data
+
     def put(
         self, key: str, data: bytes | Path, *, if_absent: bool = False, storage_class: str = STANDARD_CLASS
     ) -> bool:
@@ -95,50 +104,90 @@ class S3Store:
             ) from error
 
     def list(self, prefix: str) -> Iterator[str]:
-        yield from self.modified(prefix)
+        yield from self.objects(prefix)
 
-    def modified(self, prefix: str) -> Mapping[str, datetime]:
+    def objects(self, prefix: str) -> Mapping[str, ListedObject]:
         check_prefix(prefix)
         # Sorted here: a server that keeps folders lists "a/b" before "a-b". A key that ends in "/" is a
         # folder that a web console made.
         return {
-            key: at
-            for key, at in sorted(self._client.modified(prefix).items())
+            key: found
+            for key, found in sorted(self._client.objects(prefix).items())
             if "/." not in f"/{key}" and not key.endswith("/")
         }
 
+    def modified(self, prefix: str) -> Mapping[str, datetime]:
+        return {key: found.modified_at for key, found in self.objects(prefix).items()}
 
-def open_s3_store(location: S3Location, scratch: Path, clock: Clock) -> S3Store:
+    def delete(self, key: str, written_before: datetime | None = None) -> bool:
+        check_key(key)
+        if written_before is not None:
+            found = self._client.objects(key).get(key)
+            if found is not None and found.modified_at >= written_before:
+                return False
+        self._client.delete(key)
+        self.drop_copy(key)
+        return True
+
+    def drop_copy(self, key: str) -> None:
+        self._fetched.discard(key)
+        (self._scratch / check_key(key)).unlink(missing_ok=True)
+
+
+@dataclass(frozen=True, slots=True)
+class S3Access:
+    """How a store on S3 is opened from this process.
+
+    `credentials`: None: those of the environment. `address`: HOST:PORT where its endpoint is reached from
+    here; empty: at its own name. `reads_only`: nothing is written, so no test of writes is needed.
+    """
+
+    credentials: Credentials | None = None
+    address: str = ""
+    reads_only: bool = False
+
+
+OWN_ACCESS = S3Access()
+"""That of a pod: credentials of its environment, the endpoint's own name, the right to write."""
+
+
+def open_s3_store(
+    location: S3Location, scratch: Path, clock: Clock, access: S3Access = OWN_ACCESS
+) -> S3Store:
     """Open the store at `location`, after a test that only one writer can create an object.
 
-    The test's result is stored for a day: opening takes one request, or a few once a day. `scratch` is a
-    folder for fetched objects. Credentials are AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and, if set,
-    AWS_SESSION_TOKEN.
+    The test's result is stored for a day: opening takes one request, or a few once a day; none for a store
+    that is only read. `scratch` is a folder for fetched objects.
 
     Raises:
         UsageError: credentials are missing or not accepted; the bucket does not exist.
         StoreError: the server does not answer, or ignores the condition of a write.
     """
-    if missing := [
-        name for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY") if not os.environ.get(name)
-    ]:
+    credentials = access.credentials or environment_credentials()
+    if credentials is None:
+        missing = [name for name in CREDENTIAL_VARIABLES if not os.environ.get(name)]
         raise UsageError(
             f"the store is on S3 at {location.endpoint}, and {' and '.join(missing)} is not set "
             "(on a cluster: Secret shoestring-s3)"
         )
-    credentials = Credentials(
-        os.environ["AWS_ACCESS_KEY_ID"],
-        os.environ["AWS_SECRET_ACCESS_KEY"],
-        os.environ.get("AWS_SESSION_TOKEN") or None,
-    )
-    store = S3Store(S3Client(location, credentials, clock), scratch)
-    if not _is_proven(store, location, clock):
+    store = S3Store(S3Client(location, credentials, clock, access.address), scratch)
+    if not access.reads_only and not _is_proven(store, location, clock):
         _probe_conditional_writes(store, location)
         proof = ConditionalWriteProof(
             endpoint=location.endpoint, bucket=location.bucket, proven_at=clock.now()
         )
         store.put(CONDITIONAL_WRITE_PROOF, record_bytes(proof))
     return store
+
+
+def environment_credentials() -> Credentials | None:
+    """Return the credentials in AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and, if set, AWS_SESSION_TOKEN; None
+    unless the first two are set.
+    """
+    access_key, secret_key = (os.environ.get(name, "") for name in CREDENTIAL_VARIABLES)
+    if not access_key or not secret_key:
+        return None
+    return Credentials(access_key, secret_key, os.environ.get(SESSION_VARIABLE) or None)
 
 
 def _is_proven(store: S3Store, location: S3Location, clock: Clock) -> bool:

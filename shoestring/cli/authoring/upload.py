@@ -11,10 +11,27 @@ from typing import Annotated, Any
 import typer
 import yaml
 
-from shoestring.cli.options import BudgetOption, DeadlineOption, JsonOption, SeedOption, budget_from_option
+from shoestring.cli.options import (
+    DEFAULT_NAMESPACE,
+    BudgetOption,
+    DeadlineOption,
+    JsonOption,
+    SeedOption,
+    StoreOption,
+    WorldOption,
+    budget_from_option,
+)
+from shoestring.cli.run_end import print_run_end
+from shoestring.cli.world_source import WorldSource
+from shoestring.config.world import World
 from shoestring.config.yaml_files import read_text
-from shoestring.core.errors import UsageError
+from shoestring.core import store_layout
+from shoestring.core.errors import UnknownName, UsageError
+from shoestring.core.interfaces import Store
 from shoestring.data.recipe import find_recipe
+from shoestring.reporting.run_reader import read_run_story
+from shoestring.reporting.summary import RunSummary, summarise_run
+from shoestring.runtime.records.run_setup import check_run_id, run_id_of_label
 
 
 def read_token(variable: str | None) -> str:
@@ -25,15 +42,33 @@ def read_token(variable: str | None) -> str:
     return token
 
 
+def check_run_options(run: bool, cron: str | None, run_id: str | None, wait: bool) -> None:
+    """Raises UsageError for options that do not apply to what is started, and for an invalid run id."""
+    if (run_id is not None or wait) and not run:
+        raise UsageError("--run-id and --wait apply to one run: add --run")
+    if run_id is not None and cron is not None:
+        raise UsageError(
+            "--run-id applies to one run, and each run of --cron has an id of its own: leave one of them out"
+        )
+    if run_id is not None:
+        check_run_id(run_id)
+
+
 def run_arguments(
-    recipe: str | None, budget: str | None, deadline: float | None, seed: int | None, has_run: bool
+    recipe: str | None,
+    budget: str | None,
+    deadline: float | None,
+    seed: int | None,
+    run_id: str | None,
+    has_run: bool,
 ) -> dict[str, Any]:
     """Return the arguments of a run on the server; the recipe's values replace missing options.
 
     Raises:
         UsageError, UnknownName, RecipeError.
     """
-    facts = {name: value for name, value in (("deadline_s", deadline), ("seed", seed)) if value is not None}
+    given = (("deadline_s", deadline), ("seed", seed), ("run_id", run_id))
+    facts = {name: value for name, value in given if value is not None}
     if not has_run:
         if recipe or budget or facts:
             raise UsageError("--recipe, --budget, --deadline and --seed apply to runs: add --run or --cron")
@@ -99,6 +134,24 @@ CronOption = Annotated[
     str | None,
     typer.Option(help='run it on this schedule, like "0 3 * * *"; the budget applies to each run'),
 ]
+KfpRunIdOption = Annotated[
+    str | None,
+    typer.Option(
+        "--run-id",
+        help="id of the run: that of an earlier run resumes it, from its checkpoint; default: Kubeflow's own",
+    ),
+]
+KfpWaitOption = Annotated[
+    bool, typer.Option("--wait", help="wait for the end of the run; the exit code is 0 or 1, as for `run`")
+]
+SummaryOnOption = Annotated[
+    str | None,
+    typer.Option(
+        "--on", help="with --wait: kubeconfig context of the cluster, from whose store the summary is read"
+    ),
+]
+KUBEFLOW_NAMESPACE = "kubeflow"
+"""Where the pipelines of a single-user Kubeflow run."""
 
 
 def upload(
@@ -112,6 +165,11 @@ def upload(
     budget: BudgetOption = None,
     deadline: DeadlineOption = None,
     seed: SeedOption = None,
+    run_id: KfpRunIdOption = None,
+    wait: KfpWaitOption = False,
+    world: WorldOption = None,
+    store: StoreOption = None,
+    on: SummaryOnOption = None,
     cron: CronOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -119,25 +177,91 @@ def upload(
 
     A changed pipeline becomes a new version. It runs once, or on a schedule.
     """
+    when = kfp_cron(cron) if cron is not None else ""
+    check_run_options(run, cron, run_id, wait)
+    arguments = run_arguments(recipe, budget, deadline, seed, run_id, run or bool(when))
+    default_name = pipeline_name(file) if file else ""
+    where = DEFAULT_NAMESPACE if on is None else namespace or KUBEFLOW_NAMESPACE
+    opened = open_for_summary(WorldSource(world, store, on, where), wait)
+    client, server = connect_to(host, namespace, token_env)
+    uploaded = upload_file(client, server, file, name.strip() or default_name)
+    state = "uploaded" if uploaded.is_new else "exists already"
+    started, links = start_runs(client, server, uploaded, arguments, run, when)
+    facts = {name: getattr(uploaded, name) for name in ("pipeline", "pipeline_id", "version", "version_id")}
+    facts |= started
+    lines = "\n".join([f"{uploaded.pipeline}: version {uploaded.version} {state}", *links])
+    if wait:
+        typer.echo(lines, err=as_json)
+        wait_for_end(client, server, facts, opened, as_json)
+    else:
+        typer.echo(json.dumps(facts) if as_json else lines)
+
+
+def connect_to(host: str, namespace: str, token_env: str | None) -> tuple[Any, Any]:
+    """Return a client of the server, and the server. Raises UsageError without kfp, ClusterError."""
     try:
-        from shoestring.pipelines.upload import KfpServer, connect, schedule, start
+        from shoestring.pipelines.kfp_client import KfpServer, connect
     except ImportError as error:
         raise UsageError(
             f"uploading needs kfp ({error.name} is missing): pip install 'shoestring[kfp]'"
         ) from None
-    when = kfp_cron(cron) if cron is not None else ""
-    arguments = run_arguments(recipe, budget, deadline, seed, run or bool(when))
-    default_name = pipeline_name(file) if file else ""
     server = KfpServer(host.rstrip("/"), namespace, read_token(token_env), token_env or "")
-    client = connect(server)
-    uploaded = upload_file(client, server, file, name.strip() or default_name)
-    facts = {name: getattr(uploaded, name) for name in ("pipeline", "pipeline_id", "version", "version_id")}
-    state = "uploaded" if uploaded.is_new else "exists already"
-    lines = [f"{uploaded.pipeline}: version {uploaded.version} {state}"]
-    if when:
-        facts["recurring_run_id"] = schedule(client, server, uploaded, arguments, when)
+    return connect(server), server
+
+
+def start_runs(
+    client: Any, server: Any, uploaded: Any, arguments: dict[str, Any], run: bool, cron: str
+) -> tuple[dict[str, str], list[str]]:
+    """Start what was asked for; return the ids, and a line with the link of each."""
+    from shoestring.pipelines.upload import schedule, start
+
+    facts, lines = {}, []
+    if cron:
+        facts["recurring_run_id"] = schedule(client, server, uploaded, arguments, cron)
         lines.append(f"schedule: {server.host}/#/recurringrun/details/{facts['recurring_run_id']}")
     if run:
         facts["run_id"] = start(client, server, uploaded, arguments)
         lines.append(f"run: {server.host}/#/runs/details/{facts['run_id']}")
-    typer.echo(json.dumps(facts) if as_json else "\n".join(lines))
+    return facts, lines
+
+
+def open_for_summary(source: WorldSource, wait: bool) -> World | None:
+    """Open the world that a run writes to; None: no option names one. Raises UsageError, ClusterError."""
+    if not source.is_given:
+        return None
+    if not wait:
+        raise UsageError("--world, --store and --on name where the summary of a run is: add --wait")
+    # Opened before the run starts: what is missing is reported before money is spent.
+    return source.open()
+
+
+def wait_for_end(
+    client: Any, server: Any, facts: dict[str, Any], opened: World | None, as_json: bool
+) -> None:
+    """Wait for the end of the run, print how it ended, and exit with 1 unless it succeeded.
+
+    `opened`: the world that it writes to, from which its summary is printed.
+    """
+    from shoestring.pipelines.upload import wait
+
+    state = wait(client, server, facts["run_id"])
+    summary = None if opened is None else stored_summary(opened.store, facts["run_id"])
+    if state != "SUCCEEDED":
+        typer.echo(f"shoestring: Kubeflow reports the run as {state}; its steps are at the link", err=True)
+    if as_json:
+        found = summary and summary.model_dump(mode="json")
+        typer.echo(json.dumps(facts | {"state": state, "summary": found}))
+    elif summary is not None:
+        print_run_end(summary, f"in its store, {store_layout.report(summary.run_id)}", (), as_json=False)
+    else:
+        typer.echo(f"{facts['run_id']}: {state.lower()}")
+    if state != "SUCCEEDED" or (summary is not None and summary.status != "done"):
+        raise typer.Exit(1)
+
+
+def stored_summary(store: Store, job_id: str) -> RunSummary | None:
+    """Return the summary of a run by Kubeflow's id; None if it has no records: no router of it began."""
+    try:
+        return summarise_run(read_run_story(store, run_id_of_label(store, job_id)))
+    except UnknownName:
+        return None

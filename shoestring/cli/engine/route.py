@@ -49,6 +49,7 @@ def route(
         (out / "refused").write_text("yes")
         raise
     decision = Decision.model_validate_json(decision_path.read_bytes())
-    (out / "patch").write_text(argo_patch(decision, pod_deadline_s(opened, decision)))
+    deadline_s = pod_deadline_s(opened, decision, request.recipe.campaign)
+    (out / "patch").write_text(argo_patch(decision, deadline_s))
     (out / "decision_key").write_text(values["decision_key"])
     typer.echo(as_text(decision))

@@ -34,6 +34,9 @@ def stage(
     if bad := [key + sep + value for key, sep, value in pairs if not (key and sep and value)]:
         raise UsageError(f"--input {bad[0]!r}: write it as NAME=KEY")
     inputs = {key: value for key, _, value in pairs}
+    if key_to is not None:
+        # Before anything is paid, so that a wrong path costs nothing.
+        key_to.open("a").close()
     key = run_stage(name, world=world, run_id=run_id, decision_key=decision_key, inputs=inputs, origin=origin)
     if key_to is not None:
         key_to.write_text(key)

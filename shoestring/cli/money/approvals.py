@@ -7,8 +7,8 @@ from typing import Any
 
 import typer
 
-from shoestring.cli.local_world import open_world_at
-from shoestring.cli.options import JsonOption, StoreOption, WorldOption
+from shoestring.cli.options import JsonOption
+from shoestring.cli.world_source import DEFAULT_WORLD, WorldSource, takes_world
 from shoestring.config.world import World
 from shoestring.core import store_layout
 from shoestring.runtime.admission.approvals import pending_approval
@@ -38,9 +38,10 @@ def approval_states(world: World) -> list[dict[str, Any]]:
     return found
 
 
-def list_approvals(world: WorldOption = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
+@takes_world
+def list_approvals(source: WorldSource = DEFAULT_WORLD, as_json: JsonOption = False) -> None:
     """List pending and given approvals."""
-    found = approval_states(open_world_at(world, store))
+    found = approval_states(source.open())
     if as_json:
         typer.echo(json.dumps(found, indent=1))
         return

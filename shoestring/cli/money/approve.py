@@ -8,13 +8,18 @@ from typing import Annotated
 
 import typer
 
-from shoestring.cli.local_world import open_world_at
-from shoestring.cli.options import JsonOption, StoreOption, WorldOption, budget_from_option
+from shoestring.cli.options import JsonOption, budget_from_option
 from shoestring.cli.times import parse_expiry
+from shoestring.cli.world_source import DEFAULT_WORLD, WorldSource, takes_world
 from shoestring.core.errors import UsageError
 from shoestring.data.run_records import Run, open_run
-from shoestring.runtime.admission.approvals import current_budget, give_approval
-from shoestring.spending.approvals import DEFAULT_VALIDITY, Approval, read_approval_request
+from shoestring.runtime.admission.approvals import (
+    check_not_ended,
+    current_budget,
+    give_approval,
+    open_request,
+)
+from shoestring.spending.approvals import DEFAULT_VALIDITY, Approval
 
 RunArgument = Annotated[
     str,
@@ -29,23 +34,24 @@ ExpiryOption = Annotated[
 ]
 
 
+@takes_world
 def approve(
     run: RunArgument,
     by: Annotated[str, typer.Option(help="name of the person who approves")],
     usd: AmountOption = None,
     until: ExpiryOption = None,
     reason: Annotated[str, typer.Option(help="reason, for the record")] = "",
-    world: WorldOption = None,
-    store: StoreOption = None,
+    source: WorldSource = DEFAULT_WORLD,
     as_json: JsonOption = False,
 ) -> None:
     """Approve the budget of a run, or more of it.
 
     The store of the ledger records who approved how much, and until when.
     """
-    opened = open_world_at(world, store)
-    found, request = open_run(opened.store, run), read_approval_request(opened.store, run)
-    now = opened.clock.now()
+    opened = source.open(writes=True)
+    found, request, now = open_run(opened.store, run), open_request(opened, run), opened.clock.now()
+    budget_usd, account = current_budget(opened, found) if found.starts else (None, None)
+    check_not_ended(found, account, request)
     if usd is None and request is None:
         raise UsageError(f"{run} has not requested an approval: give the amount with --usd")
     default_usd = request.budget_usd if request else found.record.recipe.budget_usd
@@ -58,16 +64,20 @@ def approve(
         reason=reason,
         pod=opened.pod,
     )
-    total_usd, account = current_budget(opened, found) if found.starts else (approval.amount_usd, None)
+    total_usd = approval.amount_usd if budget_usd is None else budget_usd
     raised = give_approval(opened, approval, account, total_usd)
+    where = "".join(f" {argument}" for argument in source.arguments)
     if as_json:
         typer.echo(json.dumps(approval.model_dump(mode="json"), indent=1))
     else:
-        print_approval(approval, found, total_usd if raised else None)
+        print_approval(approval, found, total_usd if raised else None, where)
 
 
-def print_approval(approval: Approval, run: Run, raised_from_usd: Decimal | None) -> None:
-    """Print the approval and the next step. `raised_from_usd`: the earlier budget of a running run."""
+def print_approval(approval: Approval, run: Run, raised_from_usd: Decimal | None, where: str) -> None:
+    """Print the approval and the next step. `raised_from_usd`: the earlier budget of a running run.
+
+    `where`: the options that name the world.
+    """
     until = f"{approval.expires_at:%Y-%m-%d %H:%M} UTC"
     typer.echo(f"{approval.approved_by} approved ${approval.amount_usd} for {approval.run_id}, until {until}")
     if raised_from_usd is not None:
@@ -77,6 +87,6 @@ def print_approval(approval: Approval, run: Run, raised_from_usd: Decimal | None
         )
     elif not run.starts:
         typer.echo(
-            f"start it: shoestring run --resume {approval.run_id}     (on a cluster: retry the run in its "
-            "engine)"
+            f"start it: shoestring run --resume {approval.run_id}{where}     (on Kubeflow: shoestring upload "
+            f"--run --run-id {approval.run_id})"
         )

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from shoestring.cli.local_world import open_world_at
-from shoestring.cli.options import JsonOption, MonthOption, StoreOption, WorldOption
+from shoestring.cli.options import JsonOption, MonthOption
 from shoestring.cli.times import ledger_month
+from shoestring.cli.world_source import DEFAULT_WORLD, WorldSource, takes_world
 from shoestring.core.money import from_microusd
 from shoestring.reporting.charges import read_charges
 from shoestring.reporting.exports.focus import focus_csv, focus_rows, total_microusd
@@ -25,21 +25,21 @@ def export() -> None:
 
 
 @app.command()
+@takes_world
 def focus(
     month: MonthOption,
     out: Annotated[Path, typer.Option("--out", help="the CSV file to write")],
     provider: Annotated[
         str | None, typer.Option(help="provider of the machines; default: the name of the world")
     ] = None,
-    world: WorldOption = None,
-    store: StoreOption = None,
+    source: WorldSource = DEFAULT_WORLD,
     as_json: JsonOption = False,
 ) -> None:
     """Write a month of the ledger as FOCUS 1.2 cost rows.
 
     Each attempt has one row for what it computed, and one for each idle part.
     """
-    opened = open_world_at(world, store)
+    opened = source.open()
     name = ledger_month(opened.store, month)
     charges, notes = read_charges(opened.store, [name])
     rows = list(focus_rows(charges, provider or opened.name))

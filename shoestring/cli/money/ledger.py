@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from shoestring.cli.local_world import open_world_at
-from shoestring.cli.options import JsonOption, StoreOption, WorldOption
+from shoestring.cli.options import JsonOption
+from shoestring.cli.world_source import DEFAULT_WORLD, WorldSource, takes_world
 from shoestring.core.errors import UsageError
 from shoestring.spending.audit.heads import HEADS, ledger_heads, read_heads
 from shoestring.spending.audit.verify import load_anchors, open_ledger_folder
@@ -21,17 +21,17 @@ app = typer.Typer(help="The ledger: what was reserved, spent and released.", no_
 
 
 @app.command()
+@takes_world
 def show(
     account: Annotated[
         str | None,
         typer.Argument(help="id of a run (its starts, month and campaign), or one account; default: all"),
     ] = None,
-    world: WorldOption = None,
-    store: StoreOption = None,
+    source: WorldSource = DEFAULT_WORLD,
     as_json: JsonOption = False,
 ) -> None:
     """Print what an account may spend, has spent and holds."""
-    opened = open_world_at(world, store)
+    opened = source.open()
     ledger = Ledger(opened.store, opened.clock, str(opened.pod))
     names = account_names(opened.store)
     shown = names if account is None else account_family(ledger, names, account)
@@ -76,13 +76,14 @@ def account_family(ledger: Ledger, names: Sequence[str], account: str) -> list[s
 
 
 @app.command()
-def heads(world: WorldOption = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
+@takes_world
+def heads(source: WorldSource = DEFAULT_WORLD, as_json: JsonOption = False) -> None:
     """Print one line an account: its name, its number of entries, and the hash of the last one.
 
     Keep the lines where those who write to the store cannot write. `ledger verify --against FILE` then finds
     a ledger that was cut off, put back to an older state, or written again.
     """
-    opened = open_world_at(world, store)
+    opened = source.open()
     found = ledger_heads(opened.store, opened.clock, account_names(opened.store))
     typer.echo(
         HEADS.dump_json(found, indent=1).decode() if as_json else "\n".join(each.as_line() for each in found)
@@ -96,9 +97,9 @@ AgainstOption = Annotated[
 
 
 @app.command()
+@takes_world
 def verify(
-    store: StoreOption = None,
-    world: WorldOption = None,
+    source: WorldSource = DEFAULT_WORLD,
     against: AgainstOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -107,8 +108,10 @@ def verify(
     `--store` takes a store's root or a ledger/ folder.
     """
     kept = read_heads(against) if against else ()
+    source.check()
+    store = source.store
     if store is None:
-        opened = open_world_at(world, None).store
+        opened = source.open().store
         found = verify_ledger(opened, load_anchors(opened), kept)
     elif store.is_dir():
         found = verify_ledger(*open_ledger_folder(store), kept)

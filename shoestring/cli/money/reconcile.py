@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from shoestring.cli.local_world import open_world_at
-from shoestring.cli.options import JsonOption, StoreOption, WorldOption
+from shoestring.cli.options import JsonOption
 from shoestring.cli.times import ledger_month
+from shoestring.cli.world_source import DEFAULT_WORLD, WorldSource, takes_world
 from shoestring.core.errors import UsageError
 from shoestring.reporting.charges import read_charges
 from shoestring.reporting.exports.focus import month_period
@@ -18,13 +18,13 @@ from shoestring.reporting.exports.reconcile import reconcile
 from shoestring.reporting.terminal_text import reconciliation_text
 
 
+@takes_world
 def show_reconciliation(
     file: Annotated[Path, typer.Argument(help="response of OpenCost's /allocation API, as JSON")],
     month: Annotated[
         str | None, typer.Option("--month", help="only this month; default: the time window of the file")
     ] = None,
-    world: WorldOption = None,
-    store: StoreOption = None,
+    source: WorldSource = DEFAULT_WORLD,
     as_json: JsonOption = False,
 ) -> None:
     """Compare the ledger with OpenCost or Kubecost.
@@ -35,7 +35,7 @@ def show_reconciliation(
         data = file.read_bytes()
     except OSError as error:
         raise UsageError(f"cannot read {file}: {error.strerror}") from None
-    opened = open_world_at(world, store)
+    opened = source.open()
     charges, notes = read_charges(opened.store)
     allocations = read_allocations(data, {charge.run_id for charge in charges})
     if month is not None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import typer
 
-from shoestring.cli.local_world import open_world_at
-from shoestring.cli.options import JsonOption, StoreOption, WorldOption
+from shoestring.cli.options import JsonOption
+from shoestring.cli.world_source import DEFAULT_WORLD, WorldSource, takes_world
 from shoestring.config.policy import Policy
 from shoestring.config.preferences import CandidatePolicy, Preferences
 from shoestring.core.record import utc_text
@@ -20,9 +20,10 @@ app = typer.Typer(help="The policy in force, and a candidate policy on trial.", 
 
 
 @app.command()
-def show(world: WorldOption = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
+@takes_world
+def show(source: WorldSource = DEFAULT_WORLD, as_json: JsonOption = False) -> None:
     """Print the policy in force, and the candidate policy with its state."""
-    opened = open_world_at(world, store)
+    opened = source.open()
     policy = opened.policy
     rollback = rollback_of(opened.store, policy.candidate) if policy.candidate else None
     if as_json:
@@ -80,12 +81,13 @@ def candidate_lines(candidate: CandidatePolicy, rollback: Rollback | None) -> li
 
 
 @app.command()
-def compare(world: WorldOption = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
+@takes_world
+def compare(source: WorldSource = DEFAULT_WORLD, as_json: JsonOption = False) -> None:
     """Estimate what each candidate policy would have cost.
 
     Estimates follow from the choices that it logged.
     """
-    opened = open_world_at(world, store)
+    opened = source.open()
     found, notes = policy_trials(opened.store)
     if as_json:
         typer.echo(json.dumps([trial.model_dump(mode="json") for trial in found], indent=1))

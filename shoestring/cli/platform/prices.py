@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.table import Table
 
 from shoestring.backends.local import WallClock
-from shoestring.cli.local_world import open_world_at
-from shoestring.cli.options import JsonOption, WorldOption
+from shoestring.cli.options import JsonOption
+from shoestring.cli.world_source import DEFAULT_WORLD, WorldSource, takes_world
 from shoestring.config.world import CommittedHours, PriceBook
 from shoestring.core.errors import UsageError
 from shoestring.core.types import Quote
@@ -45,23 +45,24 @@ def read_price_list(name: str, as_of: datetime | None, provider: str) -> Validat
 
 
 @app.command()
+@takes_world
 def show(
     file: Annotated[
         str, typer.Argument(help=f"CSV or YAML; {DEFAULT_CATALOGUE}: the list in the package")
     ] = DEFAULT_CATALOGUE,
-    world: WorldOption = None,
+    source: WorldSource = DEFAULT_WORLD,
     as_of: AsOfOption = None,
     provider: ProviderOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Show the prices of a list, and its rejected rows.
 
-    With --world, show what the pools of that world cost, its prices for transferring and storing data, and
-    its commitments.
+    With --world or --on, show what the pools of that world cost, its prices for transferring and storing
+    data, and its commitments.
     """
     book, committed = None, tuple[CommittedHours, ...]()
-    if world is not None:
-        opened = open_world_at(world, None)
+    if source.is_given:
+        opened = source.open()
         book = opened.prices.book()
         rows: Sequence[Quote | PriceRow] = book.quotes
         rejected, committed = book.rejected, with_used_hours(opened.store, book.committed)

@@ -10,15 +10,13 @@ from typing import Annotated
 
 import typer
 
-from shoestring.cli.local_world import open_world_at
 from shoestring.cli.options import (
     BudgetOption,
     DeadlineOption,
     JsonOption,
-    StoreOption,
-    WorldOption,
     budget_from_option,
 )
+from shoestring.cli.world_source import DEFAULT_WORLD, WorldSource, takes_world
 from shoestring.core.canonical_json import json_text
 from shoestring.data.recipe import find_recipe
 from shoestring.routing.analysis.outline import OutlinePlan, StageOutline, pareto_front, stage_outlines
@@ -34,19 +32,19 @@ MIN_SPEEDUP = 0.01
 """A plan is shown if it is faster than the plan shown before it by at least this fraction."""
 
 
+@takes_world
 def plan(
     recipe: Annotated[str, typer.Argument(help="name of a recipe, or path of your own .yaml file")],
     budget: BudgetOption = None,
     deadline: DeadlineOption = None,
-    world: WorldOption = None,
-    store: StoreOption = None,
+    source: WorldSource = DEFAULT_WORLD,
     as_json: JsonOption = False,
 ) -> None:
     """Show what a run would choose and cost, stage by stage.
 
     Also show what faster plans would cost. Starts nothing.
     """
-    opened = open_world_at(world, store)
+    opened = source.open_to_run()
     decision = planned_decision(opened, find_recipe(recipe), budget_from_option(budget), deadline)
     stages, plans = stage_outlines(decision), pareto_front(decision.question, decision.candidates)
     if as_json:

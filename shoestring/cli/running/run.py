@@ -11,8 +11,7 @@ from typing import Annotated
 import typer
 
 from shoestring.backends.local import default_world_path
-from shoestring.cli.argo_runs import check_local_only
-from shoestring.cli.local_world import absolute, open_world_at
+from shoestring.cli.argo_runs import check_local_only, resume_on, run_on
 from shoestring.cli.options import (
     DEFAULT_NAMESPACE,
     BudgetOption,
@@ -30,13 +29,14 @@ from shoestring.cli.options import (
     budget_from_option,
 )
 from shoestring.cli.run_end import print_run_end
+from shoestring.cli.world_source import WorldSource, absolute
 from shoestring.config.world import World
 from shoestring.core import store_layout
 from shoestring.core.errors import Refused, UsageError
 from shoestring.reporting.publish import export
 from shoestring.reporting.run_reader import read_run_story
 from shoestring.reporting.summary import summarise_run
-from shoestring.runtime.admission.admit import RunRequest
+from shoestring.runtime.admission.first_request import RunRequest
 from shoestring.runtime.launch.local_run import LaunchOptions, is_done, run_here
 from shoestring.runtime.launch.local_world import check_runnable
 from shoestring.runtime.launch.run_request import (
@@ -47,11 +47,18 @@ from shoestring.runtime.launch.run_request import (
 )
 
 
-def check_arguments(recipe: str, resume: str | None, on: str | None, template: str | None) -> None:
+def check_arguments(
+    recipe: str, resume: str | None, on: str | None, template: str | None, campaign: str | None
+) -> None:
     """Raises UsageError for arguments that do not go together."""
     if bool(recipe) == bool(resume):
         raise UsageError(
             "name a recipe, like `shoestring run flights`, or a run to resume: `shoestring run --resume RUN`"
+        )
+    if resume and campaign is not None:
+        raise UsageError(
+            f"{resume} was started with a recipe and keeps the campaign in it: "
+            "--campaign applies to new runs only"
         )
     if template and not on:
         raise UsageError(
@@ -82,14 +89,15 @@ def run(
     as_json: JsonOption = False,
 ) -> None:
     """Run a recipe, from raw data to an evaluated model, inside its budget."""
-    check_arguments(recipe, resume, on, template)
+    check_arguments(recipe, resume, on, template, campaign)
     if on:
-        from shoestring.cli.argo_runs import run_on
-
-        check_local_only(world=world, store=store, out=out, resume=resume, priority=priority, wait=wait)
+        check_local_only(world=world, store=store, out=out, priority=priority, wait=wait)
+        if resume:
+            resume_on(on, namespace, template, resume, budget, deadline, seed, as_json)
+            return
         run_on(on, namespace, template, recipe_in_campaign(campaign, recipe), budget, deadline, seed, as_json)
         return
-    opened = open_world_at(world, store)
+    opened = WorldSource(world, store).open_to_run()
     path = check_runnable(world or default_world_path())
     request = with_priority(
         requested_run(opened, recipe, resume, budget_from_option(budget), deadline, seed, campaign), priority
@@ -138,11 +146,6 @@ def requested_run(
     """Return the request of the command line. Raises UsageError, UnknownName, RecipeError."""
     if resume is None:
         return new_request(world, recipe_in_campaign(campaign, recipe), budget_usd, deadline_s, seed)
-    if campaign is not None:
-        raise UsageError(
-            f"{resume} was started with a recipe and keeps the campaign in it: "
-            "--campaign applies to new runs only"
-        )
     return resumed_request(world, resume, budget_usd, deadline_s, seed)
 
 

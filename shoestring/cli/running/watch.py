@@ -4,56 +4,133 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections.abc import Callable
 
 import typer
 
-from shoestring.cli.argo_runs import check_local_only
-from shoestring.cli.local_world import open_world_at
-from shoestring.cli.options import (
-    DEFAULT_NAMESPACE,
-    JsonOption,
-    NamespaceOption,
-    OnOption,
-    StoreOption,
-    WorldOption,
-)
-from shoestring.data.run_records import open_run
+from shoestring.backends.argo import RunWorkflow, open_argo
+from shoestring.cli.argo_runs import find_on, watch_workflow
+from shoestring.cli.options import JsonOption
+from shoestring.cli.run_end import print_run_end
+from shoestring.cli.world_source import DEFAULT_WORLD, WorldSource, takes_world
+from shoestring.config.world import World
+from shoestring.core import store_layout
+from shoestring.core.errors import ClusterError, UnknownName
+from shoestring.core.interfaces import Clock, Store
+from shoestring.core.store_layout import is_key
+from shoestring.data.run_records import Run, open_run
 from shoestring.reporting.live import follow
 from shoestring.reporting.run_reader import read_run_story
 from shoestring.reporting.summary import summarise_run
+from shoestring.runtime.records.run_setup import run_id_of_label
+
+POLL_INTERVAL_S = 2.0
+"""Seconds between two looks for a run that an engine has started, and whose first step has not begun."""
 
 
-def watch(
-    run_id: str,
-    world: WorldOption = None,
-    store: StoreOption = None,
-    on: OnOption = None,
-    namespace: NamespaceOption = DEFAULT_NAMESPACE,
-    as_json: JsonOption = False,
-) -> None:
-    """Follow a run live.
+@takes_world
+def watch(run_id: str, source: WorldSource = DEFAULT_WORLD, as_json: JsonOption = False) -> None:
+    """Follow a run live, by its id or by Kubeflow's id of it.
 
-    The view shows what the pods of the run write to the store; with --on, what the cluster reports.
+    The view shows what the pods of the run write to the store. With --on, a run on Argo Workflows is shown as
+    the cluster reports it.
     """
-    if on:
-        from shoestring.cli.argo_runs import watch_on
-
-        check_local_only(world=world, store=store)
-        watch_on(on, namespace, run_id, as_json)
+    source.check()
+    if source.on is not None:
+        found = find_on(source.on, source.namespace, run_id)
+        if found is not None and not found.is_kubeflow:
+            watch_workflow(source.on, source.namespace, found.name, as_json)
+            return
+        follow_on_cluster(source, run_id, found, as_json)
         return
-    opened = open_world_at(world, store)
-    run = open_run(opened.store, run_id)
+    opened = source.open()
+    run = open_named_run(opened.store, run_id)
     launcher = run.start.launcher if run.starts else None
 
     def abandoned() -> bool:
         return launcher is not None and not opened.cluster.lifetime(launcher).alive
 
-    with contextlib.suppress(KeyboardInterrupt):
-        follow(opened.store, run_id, opened.clock, abandoned, sys.stdout, as_json=as_json)
-    if summarise_run(read_run_story(opened.store, run_id)).status == "running" and abandoned():
+    status = follow_in_store(opened, run.run_id, abandoned, as_json)
+    if status == "running" and abandoned():
         typer.echo(
-            f"the process that launched {run_id} has ended: resume it with `shoestring run --resume "
-            f"{run_id}`",
+            f"the process that launched {run.run_id} has ended: resume it with `shoestring run --resume "
+            f"{run.run_id}`",
             err=True,
         )
         raise typer.Exit(1)
+
+
+def follow_in_store(opened: World, run_id: str, done: Callable[[], bool], as_json: bool) -> str:
+    """Follow a run in the store until it is over or `done()`; return its status."""
+    with contextlib.suppress(KeyboardInterrupt):
+        follow(opened.store, run_id, opened.clock, done, sys.stdout, as_json=as_json)
+    return summarise_run(read_run_story(opened.store, run_id)).status
+
+
+def follow_on_cluster(source: WorldSource, run: str, found: RunWorkflow | None, as_json: bool) -> None:
+    """Follow a run on a cluster in its store to the end, and exit with the run's code.
+
+    `found`: its Workflow, whose steps are Kubeflow's; None: there is none, or none may be read.
+    """
+    opened = source.open()
+    has_ended = workflow_end(source, found, opened.clock)
+    run_id = wait_for_record(opened, found.run_id if found else run, has_ended, is_known=found is not None)
+    status = follow_in_store(opened, run_id, has_ended, as_json)
+    if status != "running":
+        summary = summarise_run(read_run_story(opened.store, run_id))
+        print_run_end(summary, f"in its store, {store_layout.report(run_id)}", (), as_json)
+    elif has_ended():
+        raise ClusterError(
+            f"{run_id} has ended on its engine, and its exit step did not settle it: the reaper closes it"
+        )
+
+
+def open_named_run(store: Store, run: str) -> Run:
+    """Return a run, by its id or by Kubeflow's id of it. Raises UnknownName."""
+    is_name = "/" not in run and is_key(run)
+    return open_run(store, run_id_of_label(store, run) if is_name else run)
+
+
+def workflow_end(source: WorldSource, found: RunWorkflow | None, clock: Clock) -> Callable[[], bool]:
+    """Return a function that reads whether the Workflow has ended, at most once every POLL_INTERVAL_S."""
+    if found is None or source.on is None:
+        return lambda: False
+    name, argo, read_at_s, is_over = found.name, open_argo(source.on, source.namespace), 0.0, False
+
+    def has_ended() -> bool:
+        nonlocal read_at_s, is_over
+        if not is_over and clock.monotonic_s() - read_at_s >= POLL_INTERVAL_S:
+            read_at_s = clock.monotonic_s()
+            try:
+                is_over = argo.read(name).is_finished
+            except UnknownName:
+                # It was deleted.
+                is_over = True
+        return is_over
+
+    return has_ended
+
+
+def wait_for_record(opened: World, run: str, has_ended: Callable[[], bool], *, is_known: bool) -> str:
+    """Wait until the first router has recorded a run; return the run's id.
+
+    `run`: that, or Kubeflow's id of it.
+
+    Raises:
+        UnknownName: there is no such run, and its engine does not know it either (`is_known`).
+        ClusterError: the engine ended it before its first step.
+    """
+    is_told = False
+    while True:
+        is_over = has_ended()
+        try:
+            return open_named_run(opened.store, run).run_id
+        except UnknownName:
+            if not is_known:
+                raise
+        if is_over:
+            raise ClusterError(f"{run} ended before its first step began: look at its pods in its engine")
+        if not is_told:
+            typer.echo(f"{run}: its first step has not begun", err=True)
+            is_told = True
+        opened.clock.sleep(POLL_INTERVAL_S)

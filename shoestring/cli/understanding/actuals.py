@@ -6,9 +6,9 @@ from typing import Annotated, get_args
 
 import typer
 
-from shoestring.cli.local_world import open_world_at
-from shoestring.cli.options import JsonOption, SinceOption, StoreOption, UntilOption, WorldOption
+from shoestring.cli.options import JsonOption, SinceOption, UntilOption
 from shoestring.cli.times import parse_time
+from shoestring.cli.world_source import DEFAULT_WORLD, WorldSource, takes_world
 from shoestring.core.errors import UsageError
 from shoestring.reporting.actuals import GroupBy, compute_actuals
 from shoestring.reporting.charges import read_charges
@@ -30,12 +30,12 @@ def parse_grouping(names: list[str] | None) -> list[GroupBy]:
     return [name for name in known if name in (names or ("stage", "gpu"))]
 
 
+@takes_world
 def show_actuals(
     by: ByOption = None,
     since: SinceOption = None,
     until: UntilOption = None,
-    world: WorldOption = None,
-    store: StoreOption = None,
+    source: WorldSource = DEFAULT_WORLD,
     as_json: JsonOption = False,
 ) -> None:
     """Compare expected with actual costs.
@@ -43,6 +43,6 @@ def show_actuals(
     Also show the dollars that bought no computation.
     """
     names, begin, end = parse_grouping(by), parse_time("--since", since), parse_time("--until", until)
-    charges, notes = read_charges(open_world_at(world, store).store, None, begin, end)
+    charges, notes = read_charges(source.open().store, None, begin, end)
     found = compute_actuals(charges, names, begin, end, notes)
     typer.echo(found.model_dump_json(indent=1) if as_json else actuals_text(found))

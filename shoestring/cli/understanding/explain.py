@@ -16,8 +16,8 @@ from shoestring.cli.decision_files import (
     decisions_of_run,
     is_decision_file,
 )
-from shoestring.cli.local_world import open_world_at
-from shoestring.cli.options import JsonOption, StoreOption, WorldOption
+from shoestring.cli.options import JsonOption
+from shoestring.cli.world_source import DEFAULT_WORLD, WorldSource, takes_world
 from shoestring.core.errors import UsageError
 from shoestring.routing.analysis.compare import DecisionComparison, RejectedOffer, compare, why_not
 from shoestring.routing.pages.explain import as_markdown, as_text
@@ -48,6 +48,7 @@ WhyNotOption = Annotated[
 ]
 
 
+@takes_world
 def explain(
     target: TargetArgument,
     stage: StageOption = None,
@@ -55,20 +56,19 @@ def explain(
     markdown: MarkdownOption = False,
     against: AgainstOption = None,
     pool: WhyNotOption = None,
-    world: WorldOption = None,
-    store: StoreOption = None,
+    source: WorldSource = DEFAULT_WORLD,
     as_json: JsonOption = False,
 ) -> None:
     """Explain the decisions of a run, or one decision; or compare it with another one.
 
     The explanation lists the choice, its reasons and the rejected offers.
     """
-    found = named_decisions(target, stage, last, world, store)
+    found = named_decisions(target, stage, last, source)
     if against is not None or pool is not None:
         decision = only_stage(found, target).decision
         if against is not None:
             other = only_stage(
-                named_decisions(against, decision.question.stage, last, world, store), against
+                named_decisions(against, decision.question.stage, last, source), against
             ).decision
             compared = compare(decision, other)
             typer.echo(compared.model_dump_json(indent=1) if as_json else _comparison_text(compared))
@@ -83,13 +83,11 @@ def explain(
         typer.echo("\n\n".join(_decision_text(each, markdown) for each in found))
 
 
-def named_decisions(
-    target: str, stage: str | None, last: bool, world: Path | None, store: Path | None
-) -> list[NamedDecision]:
+def named_decisions(target: str, stage: str | None, last: bool, source: WorldSource) -> list[NamedDecision]:
     """Return the decision in a file, or those of a run. Raises UsageError, UnknownName."""
     if is_decision_file(target):
         return [decision_of_file(Path(target))]
-    found = decisions_of_run(open_world_at(world, store).store, target, stage)
+    found = decisions_of_run(source.open().store, target, stage)
     return found[-1:] if last else found
 
 

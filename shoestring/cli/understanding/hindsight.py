@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from shoestring.cli.local_world import open_world_at
-from shoestring.cli.options import JsonOption, SinceOption, StoreOption, UntilOption, WorldOption
+from shoestring.cli.options import JsonOption, SinceOption, UntilOption
 from shoestring.cli.times import parse_time
+from shoestring.cli.world_source import DEFAULT_WORLD, WorldSource, takes_world
 from shoestring.core.errors import UnknownName, UsageError
 from shoestring.data.run_records import open_run
 from shoestring.reporting.charges import read_charges
@@ -16,6 +16,7 @@ from shoestring.reporting.hindsight_report import build_hindsight_report, price_
 from shoestring.reporting.terminal_text import hindsight_text
 
 
+@takes_world
 def show_hindsight(
     run_id: Annotated[str | None, typer.Argument(help="id of a run; default: all runs of the store")] = None,
     stage: Annotated[str | None, typer.Option(help="only this stage")] = None,
@@ -24,8 +25,7 @@ def show_hindsight(
     ] = "then",
     since: SinceOption = None,
     until: UntilOption = None,
-    world: WorldOption = None,
-    store: StoreOption = None,
+    source: WorldSource = DEFAULT_WORLD,
     as_json: JsonOption = False,
 ) -> None:
     """Price the rejected alternatives of past choices.
@@ -35,7 +35,7 @@ def show_hindsight(
     """
     if prices not in ("then", "now"):
         raise UsageError(f"--prices: {prices!r} is unknown; choose then or now")
-    opened = open_world_at(world, store)
+    opened = source.open()
     if run_id is not None:
         open_run(opened.store, run_id)
     charges, notes = read_charges(

@@ -11,12 +11,13 @@ from typing import Annotated, Any
 import typer
 
 from shoestring.cli.decision_files import read_decision_file
-from shoestring.cli.local_world import open_world_at
-from shoestring.cli.options import JsonOption, StoreOption, WorldOption
+from shoestring.cli.options import JsonOption
+from shoestring.cli.world_source import DEFAULT_WORLD, WorldSource, takes_world
 from shoestring.core import store_layout
 from shoestring.core.errors import ShoestringError, UsageError
 from shoestring.core.interfaces import Store
 from shoestring.data.run_records import open_run
+from shoestring.reporting.publish import changed_summary
 from shoestring.routing.analysis.replay import replay as replay_decision
 from shoestring.spending.audit.records import (
     changed_decision,
@@ -24,6 +25,7 @@ from shoestring.spending.audit.records import (
     reserved_decisions,
     run_of_account,
 )
+from shoestring.spending.audit.run_records import changed_records
 from shoestring.spending.audit.verify import load_anchors
 from shoestring.spending.ledger.chain import AccountChain
 from shoestring.spending.ledger.ledger import account_names
@@ -36,6 +38,7 @@ SUMMARIES = {
     "changed": "not the decision that the ledger reserved money for",
     "differs": "this version decides differently",
     "not-replayable": "made by another version of the algorithm, so it cannot be replayed here",
+    "record": "not as it was when its run ended",
 }
 """The last line for each verdict that is not "same"."""
 
@@ -48,34 +51,42 @@ TargetArgument = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What a replay of one decision found, and the text to show with it."""
+    """The result of replaying one decision, and the text to show with it. Verdict "record": `name` is another
+    record of the run.
+    """
 
     name: str
     verdict: str
     text: str
 
 
+@takes_world
 def replay(
     target: TargetArgument = None,
-    world: WorldOption = None,
-    store: StoreOption = None,
+    source: WorldSource = DEFAULT_WORLD,
     as_json: JsonOption = False,
 ) -> None:
     """Make recorded decisions again and compare every byte.
 
     Each decision is made from the question in its record. A decision in a store is also compared with the
-    digest that the ledger reserved money for, and the dollars of receipts with the ledger's. The exit code is
-    1 if a decision differs, was changed, is missing, or was made by another version of the algorithm, which
-    cannot be replayed.
+    digest that the ledger reserved money for, the receipts and results of a run with the digests that the
+    ledger holds since the run ended, and its summary with its records. The exit code is 1 if a decision or
+    another record differs, was changed, is missing, or if a decision was made by another version of the
+    algorithm, which cannot be replayed.
     """
-    found = list(_checked(target, world, store))
+    found = list(_checked(target, source))
     typer.echo(json.dumps(_as_json(found), indent=1) if as_json else _as_text(found))
     for verdict, sentence in SUMMARIES.items():
         if named := [each.name for each in found if each.verdict == verdict]:
-            which = named[0] if len(named) == 1 else f"{len(named)} of {len(found)} decisions"
+            what = "records" if verdict == "record" else f"of {count_decisions(found)} decisions"
+            which = named[0] if len(named) == 1 else f"{len(named)} {what}"
             typer.echo(f"shoestring: {which}: {sentence}", err=True)
     if any(each.verdict != "same" for each in found):
         raise typer.Exit(1)
+
+
+def count_decisions(found: list[Checked]) -> int:
+    return sum(each.verdict != "record" for each in found)
 
 
 def _as_json(found: list[Checked]) -> dict[str, Any]:
@@ -83,12 +94,13 @@ def _as_json(found: list[Checked]) -> dict[str, Any]:
         return {each.name: each.text for each in found if each.verdict == verdict}
 
     return {
-        "decisions": len(found),
+        "decisions": count_decisions(found),
         "same": sum(each.verdict == "same" for each in found),
         "differences": texts("differs"),
         "changed": texts("changed"),
         "missing": texts("missing"),
         "not_replayable": texts("not-replayable"),
+        "records": texts("record"),
     }
 
 
@@ -103,7 +115,8 @@ def _as_text(found: list[Checked]) -> str:
             parts += [f"{each.name}:", *lines[:max_lines]]
             if max_lines is not None and len(lines) > max_lines:
                 parts.append(f"... {len(lines) - max_lines} more lines")
-    return "\n".join([*parts, f"{len(found)} decisions replayed: {same} the same, byte for byte"])
+    count = count_decisions(found)
+    return "\n".join([*parts, f"{count} decisions replayed: {same} the same, byte for byte"])
 
 
 def _check(name: str, data: bytes, changed: str = "") -> Checked:
@@ -120,7 +133,7 @@ def _check(name: str, data: bytes, changed: str = "") -> Checked:
     return Checked(name, found.verdict, found.text)
 
 
-def _checked(target: str | None, world: Path | None, store: Path | None) -> Iterator[Checked]:
+def _checked(target: str | None, source: WorldSource) -> Iterator[Checked]:
     """Yield what is found about each decision. Raises UsageError, UnknownName, LedgerCorrupt."""
     path = Path(target) if target else None
     if path is not None and (path.is_file() or path.suffix == ".json"):
@@ -131,7 +144,7 @@ def _checked(target: str | None, world: Path | None, store: Path | None) -> Iter
             raise UsageError(f"{path} contains no decision")
         yield from (_check(str(file), file.read_bytes()) for file in files)
     else:
-        yield from _checked_in_store(open_world_at(world, store).store, target or "")
+        yield from _checked_in_store(source.open().store, target or "")
 
 
 def _checked_in_store(store: Store, run_id: str) -> Iterator[Checked]:
@@ -152,8 +165,19 @@ def _checked_in_store(store: Store, run_id: str) -> Iterator[Checked]:
     check_receipts(chains, anchors)
     reserved = {key: (sha256, entry) for key, sha256, entry in reserved_decisions(chains.values())}
     received = {store_layout.decision(run, each.attempt) for run, found in anchors.items() for each in found}
-    for key in sorted((received & reserved.keys()) - set(keys)):
+    changed = {
+        key: reason
+        for key in keys
+        if key in reserved and (reason := changed_decision(store.fetch(key).read_bytes(), *reserved[key]))
+    }
+    missing = sorted((received & reserved.keys()) - set(keys))
+    for key in missing:
         yield Checked(key, "missing", "its attempt has a receipt, and money was reserved for it")
     for key in keys:
-        data = store.fetch(key).read_bytes()
-        yield _check(key, data, changed_decision(data, *reserved[key]) if key in reserved else "")
+        yield _check(key, store.fetch(key).read_bytes(), changed.get(key, ""))
+    for each in changed_records(store, chains):
+        if each.key not in (*missing, *changed):
+            yield Checked(each.key, "record", each.sentence)
+    for run in sorted({key.split("/")[1] for key in keys}):
+        if reason := changed_summary(store, run):
+            yield Checked(store_layout.summary(run), "record", reason)

@@ -7,23 +7,22 @@ from typing import Annotated
 
 import typer
 
-from shoestring.cli.local_world import open_world_at
-from shoestring.cli.options import StoreOption, WorldOption
+from shoestring.cli.world_source import DEFAULT_WORLD, WorldSource, takes_world
 from shoestring.data.run_records import open_run
 from shoestring.reporting.publish import export, publish
 
 
+@takes_world
 def report(
     run_id: Annotated[str, typer.Argument(help="id of the run")],
     out: Annotated[Path | None, typer.Option(help="folder for the run's files; default: runs/RUN_ID")] = None,
-    world: WorldOption = None,
-    store: StoreOption = None,
+    source: WorldSource = DEFAULT_WORLD,
 ) -> None:
     """Write the report and files of a run again.
 
     They show the current state of its records.
     """
-    opened = open_world_at(world, store)
+    opened = source.open()
     open_run(opened.store, run_id)
     folder = out or Path("runs") / run_id
     publish(opened.store, run_id)

@@ -7,9 +7,9 @@ from typing import Annotated, get_args
 
 import typer
 
-from shoestring.cli.local_world import open_world_at
-from shoestring.cli.options import JsonOption, StoreOption, WorldOption
+from shoestring.cli.options import JsonOption
 from shoestring.cli.times import parse_time
+from shoestring.cli.world_source import DEFAULT_WORLD, WorldSource, takes_world
 from shoestring.core.errors import UsageError
 from shoestring.reporting.run_reader import read_run_story
 from shoestring.reporting.run_story import RunStatus
@@ -23,6 +23,7 @@ STATUSES: dict[str, RunStatus] = {status: status for status in get_args(RunStatu
 
 
 @app.callback(invoke_without_command=True)
+@takes_world
 def runs(
     context: typer.Context,
     recipe: Annotated[str | None, typer.Option(help="only runs of the recipe of this name")] = None,
@@ -30,8 +31,7 @@ def runs(
     since: Annotated[
         str | None, typer.Option(help="only runs requested at or after this time, like 2026-11-03")
     ] = None,
-    world: WorldOption = None,
-    store: StoreOption = None,
+    source: WorldSource = DEFAULT_WORLD,
     as_json: JsonOption = False,
 ) -> None:
     """List the runs of the store, newest first.
@@ -42,7 +42,7 @@ def runs(
         return
     if status is not None and status not in STATUSES:
         raise UsageError(f"--status: {status!r} is unknown; choose from: {', '.join(STATUSES)}")
-    opened = open_world_at(world, store)
+    opened = source.open()
     found, notes = list_runs(
         opened.store, recipe, STATUSES[status] if status else None, parse_time("--since", since)
     )
@@ -53,14 +53,14 @@ def runs(
 
 
 @app.command()
+@takes_world
 def compare(
     first: Annotated[str, typer.Argument(help="id of a run")],
     second: Annotated[str, typer.Argument(help="id of another run")],
-    world: WorldOption = None,
-    store: StoreOption = None,
+    source: WorldSource = DEFAULT_WORLD,
     as_json: JsonOption = False,
 ) -> None:
     """Compare two runs: where their stages ran, what they cost, and their quality with 95% intervals."""
-    opened = open_world_at(world, store).store
+    opened = source.open().store
     found = compare_runs(read_run_story(opened, first), read_run_story(opened, second))
     typer.echo(found.model_dump_json(indent=1) if as_json else comparison_text(found))

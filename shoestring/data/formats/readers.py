@@ -1,8 +1,10 @@
-"""Write and read tables in three formats: Parquet (small), Arrow IPC (fast to scan), packed records (fast
-to shuffle)."""
+"""Write and read tables in four formats: Parquet (small), Arrow IPC (fast to scan), packed records (fast
+to shuffle), shards (read from the store in blocks)."""
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from shoestring.core.datasets import MIN_FREE_BYTES
 from shoestring.core.errors import DataError
 from shoestring.core.types import Format
 from shoestring.data.formats.packed import (
@@ -21,6 +24,7 @@ from shoestring.data.formats.packed import (
     record_type,
     write_packed,
 )
+from shoestring.data.formats.shards import index_of_file, read_shard, require_encoded, write_shard
 
 
 def write_table(table: pa.Table, format: Format, path: Path) -> None:
@@ -34,26 +38,51 @@ def write_table(table: pa.Table, format: Format, path: Path) -> None:
                 writer.write_table(table.combine_chunks())
         case Format.PACKED:
             write_packed(table, path)
+        case Format.SHARDS:
+            write_shard(table, path)
 
 
-def read_table(path: Path, format: Format) -> pa.Table:
-    """Read a table with its values, nulls and types. Raises DataError for a damaged or truncated file."""
+def read_table(path: Path, format: Format, columns: Sequence[str] | None = None) -> pa.Table:
+    """Read a table with its values, nulls and types: all columns, or these. Raises DataError for a damaged or
+    truncated file."""
     try:
         match format:
             case Format.PARQUET:
                 with pq.ParquetFile(path) as file:
-                    return file.read()
+                    return file.read(columns)
             case Format.ARROW:
                 with pa.memory_map(str(path)) as source:
-                    return pa.ipc.open_file(source).read_all()
+                    table = pa.ipc.open_file(source).read_all()
+                    return table if columns is None else table.select(columns)
             case Format.PACKED:
-                return read_packed(path)
+                return read_packed(path, columns)
+            case Format.SHARDS:
+                return read_shard(path, columns)
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{path} cannot be read as {format}: it is damaged or truncated ({error})") from None
 
 
+def read_schema(path: Path, format: Format) -> pa.Schema:
+    """Return the columns of a table with their types. Raises DataError for a damaged or truncated file."""
+    match format:
+        case Format.PARQUET:
+            try:
+                return pq.read_schema(path)
+            except (pa.ArrowException, OSError) as error:
+                raise DataError(f"{path} cannot be read as {format}: it is damaged ({error})") from None
+        case Format.ARROW:
+            return read_table(path, format).schema
+        case Format.PACKED:
+            return map_packed(path)[1]
+        case Format.SHARDS:
+            return index_of_file(path).schema
+
+
 class EncodedRows:
     """The encoded rows of a split, one record a row, over all its parts, in memory or memory-mapped."""
+
+    block_starts = None
+    """A row is read alone: any order costs the same."""
 
     def __init__(self, parts: Sequence[Records]) -> None:
         if not parts:
@@ -90,30 +119,45 @@ class EncodedRows:
                 yield part[start : start + batch_rows]
 
 
-def open_rows(paths: Sequence[Path], format: Format) -> EncodedRows:
+def open_rows(paths: Sequence[Path], format: Format, scratch: Path | None = None) -> EncodedRows:
     """Open the rows of an encoded data set, whose columns have a fixed width and no nulls. Raises DataError.
 
     Packed records are memory-mapped. The other formats are decoded once into packed records in memory,
-    because a shuffled read of a column store costs 100 to 5,000 times as much as one of a record.
+    because a shuffled read of a column store costs 100 to 5,000 times as much as one of a record. With
+    `scratch`, several parts become one mapped file there, where it has room: a shuffled read of 128 parts
+    costs 10 times as much as one of a file.
     """
-    return EncodedRows(
-        [_mapped(path) if format is Format.PACKED else _decoded(path, format) for path in paths]
-    )
+    parts = (_mapped(path) if format is Format.PACKED else _decoded(path, format) for path in paths)
+    if scratch is None or len(paths) < 2:
+        return EncodedRows([*parts])
+    return EncodedRows(_joined(parts, scratch))
+
+
+def _joined(parts: Iterator[Records], scratch: Path) -> list[Records]:
+    """Return the records of all parts in one mapped file, and those parts for which there is no room."""
+    rest: list[Records] = []
+    dtype: np.dtype[Any] = np.dtype("u1")
+    with tempfile.TemporaryFile(dir=scratch) as file:
+        for part in parts:
+            if rest or shutil.disk_usage(scratch).free < part.nbytes + MIN_FREE_BYTES:
+                rest.append(part)
+                continue
+            dtype = part.dtype
+            part.tofile(file)
+        # The mapping keeps the file, which has no name, until it is dropped itself.
+        rows = file.tell() // dtype.itemsize
+        return [np.asarray(np.memmap(file, dtype, "r", 0, (rows,))), *rest] if rows else rest
 
 
 def _mapped(path: Path) -> Records:
     records, _, header = map_packed(path)
-    if found := [*header["null_columns"], *header["dictionaries"]]:
-        raise DataError(f"{path} is not encoded: {', '.join(found)} contain text or nulls")
+    if found := [*header["null_columns"], *header["dictionaries"], *header["heap_bytes"]]:
+        raise DataError(f"{path} is not encoded: {', '.join(found)} contain text, bytes or nulls")
     return records
 
 
 def _decoded(path: Path, format: Format) -> Records:
-    table = read_table(path, format)
-    if found := [
-        name for name in table.column_names if table[name].null_count or pa.types.is_string(table[name].type)
-    ]:
-        raise DataError(f"{path} is not encoded: {', '.join(found)} contain text or nulls")
+    table = require_encoded(read_table(path, format), path)
     records = np.empty(table.num_rows, record_type(table.schema))
     pack(table, records)
     return records

@@ -5,16 +5,36 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from shoestring.core import store_layout
-from shoestring.core.datasets import VolumeProbe
+from shoestring.core.datasets import MIN_FREE_BYTES, StoreFetch, VolumeProbe
 from shoestring.core.errors import NotInStore, StoreError, StoreFull
-from shoestring.core.interfaces import Clock, Store
+from shoestring.core.interfaces import Clock, FetchedCopies, RangedReads, Store, VerifiedMarks
 from shoestring.core.record import digest, record_bytes
 
 MAX_PROBE_AGE = timedelta(days=7)
+
+FETCH_BYTES, FETCH_REPEATS = 4 << 20, 3
+
+
+def reading_fields(store: Store, clock: Clock) -> dict[str, Any]:
+    """Return the measured speeds of the formats in the folder that the store serves files from, where stages
+    read and write; and what it sends a second, if it copies them there, with the room that copies have.
+
+    The room is that of this process's own volume: pods of stages are taken to have as much.
+    """
+    store.put(store_layout.LOCAL_PROBE, b"", if_absent=True)
+    folder = store.fetch(store_layout.LOCAL_PROBE).parent
+    probe = load_or_probe(store, folder, clock)
+    if not probe.fetch_bytes_per_s:
+        return {"speeds": probe.speeds}
+    room_bytes = max(0, shutil.disk_usage(folder).free - MIN_FREE_BYTES)
+    fetching = StoreFetch(bytes_per_s=probe.fetch_bytes_per_s, room_bytes=room_bytes)
+    return {"speeds": probe.speeds, "fetching": fetching}
 
 
 def load_or_probe(store: Store, folder: Path, clock: Clock) -> VolumeProbe:
@@ -45,9 +65,31 @@ def _load_or_probe(store: Store, folder: Path, clock: Clock) -> VolumeProbe:
     # Imported late: a router that finds a stored probe does not need the libraries that measure one.
     from shoestring.data.formats.format_benchmark import measure_volume
 
-    found = VolumeProbe(volume=volume, as_of=clock.now(), speeds=measure_volume(folder, clock))
+    found = VolumeProbe(
+        volume=volume,
+        as_of=clock.now(),
+        speeds=measure_volume(folder, clock),
+        fetch_bytes_per_s=measure_fetch(store, clock),
+    )
     store.put(key, record_bytes(found))
     return found
+
+
+def measure_fetch(store: Store, clock: Clock) -> int:
+    """Return the bytes that the store sends in a second, from the fastest of three reads of 4 MiB; 0: its
+    objects are files that are read where they are. Raises StoreError.
+    """
+    # A store that is opened for reading only marks files, too: what is put there never reaches the server.
+    if isinstance(store, VerifiedMarks) or not isinstance(store, FetchedCopies):
+        return 0
+    assert isinstance(store, RangedReads), f"{type(store).__name__} reads whole objects only"
+    key, times_s = store_layout.FETCH_PROBE, list[float]()
+    store.put(key, os.urandom(FETCH_BYTES))
+    for _ in range(FETCH_REPEATS):
+        started_s = clock.monotonic_s()
+        store.read(key, 0, FETCH_BYTES)
+        times_s.append(clock.monotonic_s() - started_s)
+    return max(1, round(FETCH_BYTES / max(min(times_s), 1e-9)))
 
 
 def volume_id(folder: Path) -> str:

@@ -1,66 +1,116 @@
-"""Load training batches by sample cursor. The batch size may change at any time; each row appears once an
-epoch.
+"""Load training batches by sample cursor. The batch size, the number of ranks and the number of threads may
+change at any time; each row appears once an epoch, in the same order.
 
-Rows are gathered ahead in a background thread.
+Rows are gathered ahead in background threads, bounded in bytes.
 """
 
 from __future__ import annotations
 
 import time
+from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
-
-import numpy as np
+from typing import NamedTuple, Self
 
 from shoestring.core.errors import DataError
-from shoestring.data.formats.readers import EncodedRows
-from shoestring.data.loading.shuffle import SampleCursor, sample_indices
+from shoestring.core.receipt import TimeShares
+from shoestring.data.loading.samples import SampleReader, Samples
+from shoestring.data.loading.shuffle import SampleCursor
 
-# Rows that are gathered at once, ahead of the trainer: enough to hide the cost of a thread switch, few
-# enough to discard at a stop.
-PREFETCH_ROWS = 1 << 14
+# Rows that are gathered at once: enough to hide the cost of a thread switch, few enough to discard at a stop.
+PREFETCH_ROWS = 1 << 15
+PREFETCH_BYTES = 64 << 20
+"""At most this many stored bytes are gathered, with those that the trainer reads now; a block has at least a
+row."""
 
-Records = np.ndarray[Any, np.dtype[Any]]
+CALM_BLOCKS = 16
+"""After this many blocks that were ready in time, one less is gathered ahead."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Records of positions [start, start + len) of an epoch."""
+    """The samples at positions [start, stop) of an epoch that belong to one rank: all, if there is one."""
 
     epoch: int
     start: int
-    records: Records
+    stop: int
+    samples: Samples
+
+
+class GatheredSamples(NamedTuple):
+    """Samples, and the seconds in which a background thread read and decoded them."""
+
+    samples: Samples
+    read_s: float
+    decode_s: float
 
 
 @dataclass(frozen=True, slots=True)
-class PrefetchedRows:
-    """Records from position `start` of an epoch on, which the background thread gathers."""
+class Block:
+    """The samples of a rank at positions [start, stop) of an epoch, which a background thread gathers."""
 
     epoch: int
     start: int
-    records: Future[Records]
+    stop: int
+    gathered: Future[GatheredSamples]
+
+
+class LoaderTimes(NamedTuple):
+    """Seconds since the loader was opened: in all, those in which the trainer waited for rows, and those in
+    which rows were read and decoded."""
+
+    elapsed_s: float
+    waited_s: float
+    read_s: float
+    decode_s: float
+
+    def shares_since(self, earlier: LoaderTimes) -> TimeShares:
+        """Return where the trainer's time went since then: it waited for reading and decoding in proportion
+        to what they took."""
+        elapsed_s, waited_s, read_s, decode_s = (now - then for now, then in zip(self, earlier, strict=True))
+        waited = min(1.0, waited_s / elapsed_s) if elapsed_s > 0 else 0.0
+        read = round(waited * read_s / (read_s + decode_s) if read_s + decode_s else waited, 4)
+        decode = round(waited - read, 4)
+        return TimeShares(read=read, decode=decode, compute=round(1 - read - decode, 4))
 
 
 class Loader:
     """Returns the rows from `cursor` on, in batches. The last batch of an epoch may be short; none spans
     two epochs.
 
-    `wait_share` is the share of the loader's lifetime in which the trainer waited for rows.
+    A batch of the global order is divided among `ranks` processes: position p belongs to rank p modulo
+    `ranks`. All ranks ask for the same batches; their cursors stay equal.
     """
 
-    def __init__(self, rows: EncodedRows, cursor: SampleCursor) -> None:
-        """Raises DataError for a data set without rows, ValueError for a cursor outside this data set."""
+    def __init__(
+        self,
+        rows: SampleReader,
+        cursor: SampleCursor,
+        *,
+        rank: int = 0,
+        ranks: int = 1,
+        threads: int = 1,
+        prefetch_bytes: int = PREFETCH_BYTES,
+    ) -> None:
+        """Raises DataError for a data set without rows, ValueError for a cursor outside this data set or a
+        rank outside its group."""
         if not len(rows):
             raise DataError("there are no rows to train on")
         if not 0 <= cursor.position <= len(rows):
             raise ValueError(f"{cursor} is outside the data set of {len(rows)} rows")
-        self._rows, self._cursor = rows, cursor
-        self._pool = ThreadPoolExecutor(1, "loader")
-        self._started_s, self._waited_s = time.monotonic(), 0.0
-        self._current = self._prefetch(cursor.epoch, cursor.position)
-        self._next = self._prefetch_after(self._current)
+        if not 0 <= rank < ranks:
+            raise ValueError(f"there is no rank {rank} of {ranks}: ranks are 0 to {ranks - 1}")
+        self._rows, self._cursor, self._rank, self._ranks = rows, cursor, rank, ranks
+        # The block that the trainer reads, and those ahead of it, at most two for each thread.
+        self._max_ahead = 2 * threads
+        own_rows = prefetch_bytes // (self._max_ahead + 1) // rows.row_bytes
+        self._block_rows = ranks * max(1, min(PREFETCH_ROWS, own_rows))
+        self._pool = ThreadPoolExecutor(threads, "loader")
+        self._started_s, self._waited_s, self._read_s, self._decode_s = time.monotonic(), 0.0, 0.0, 0.0
+        self._ahead, self._calm_blocks = 1, 0
+        self._blocks: deque[Block] = deque()
+        self._gather_ahead()
 
     @property
     def cursor(self) -> SampleCursor:
@@ -69,53 +119,75 @@ class Loader:
 
     @property
     def wait_share(self) -> float:
+        """The share of the loader's lifetime in which the trainer waited for rows."""
         return self._waited_s / max(1e-9, time.monotonic() - self._started_s)
 
+    @property
+    def times(self) -> LoaderTimes:
+        return LoaderTimes(time.monotonic() - self._started_s, self._waited_s, self._read_s, self._decode_s)
+
     def next_batch(self, max_rows: int) -> Batch:
-        """Return the next batch of at most `max_rows` rows; fewer at the end of an epoch or of the
-        prefetched rows."""
-        epoch, position = self._cursor.epoch, self._cursor.position
-        if position == len(self._rows):
-            epoch, position = epoch + 1, 0
-        if epoch != self._current.epoch or position >= self._current.start + self._length(self._current):
-            self._advance()
-        gathered = self._wait(self._current)
-        offset = position - self._current.start
-        records = gathered[offset : offset + max_rows]
-        if len(records) < max_rows and self._next.epoch == epoch:
-            records = np.concatenate([records, self._wait(self._next)[: max_rows - len(records)]])
-        self._cursor = SampleCursor(seed=self._cursor.seed, epoch=epoch, position=position + len(records))
-        # A batch that reached into the next rows has used up the current ones, which need not stay in memory.
-        if self._next.epoch == self._cursor.epoch and self._cursor.position > self._next.start:
-            self._advance()
-        return Batch(epoch, position, records)
-
-    def _advance(self) -> None:
-        self._current, self._next = self._next, self._prefetch_after(self._next)
-
-    def _length(self, prefetched: PrefetchedRows) -> int:
-        return min(PREFETCH_ROWS, len(self._rows) - prefetched.start)
-
-    def _prefetch_after(self, prefetched: PrefetchedRows) -> PrefetchedRows:
-        start = prefetched.start + self._length(prefetched)
-        if start < len(self._rows):
-            return self._prefetch(prefetched.epoch, start)
-        return self._prefetch(prefetched.epoch + 1, 0)
-
-    def _prefetch(self, epoch: int, start: int) -> PrefetchedRows:
+        """Return the next batch of `max_rows` rows of all ranks; fewer at the end of an epoch."""
+        epoch, start = self._cursor.epoch, self._cursor.position
         if start == len(self._rows):
             epoch, start = epoch + 1, 0
-        count = min(PREFETCH_ROWS, len(self._rows) - start)
-        return PrefetchedRows(epoch, start, self._pool.submit(self._gather, epoch, start, count))
+        stop, at, pieces = min(start + max_rows, len(self._rows)), start, list[Samples]()
+        while at < stop:
+            block = self._blocks[0]
+            until = min(stop, block.stop)
+            first = self._own_before(block.start)
+            own = slice(self._own_before(at) - first, self._own_before(until) - first)
+            pieces.append(self._wait(block).part(own.start, own.stop))
+            at = until
+            if at == block.stop:
+                self._drop_first()
+        self._cursor = self._cursor.model_copy(update={"epoch": epoch, "position": stop})
+        return Batch(epoch, start, stop, Samples.joined(pieces))
 
-    def _gather(self, epoch: int, start: int, count: int) -> Records:
-        return self._rows.take(sample_indices(len(self._rows), self._cursor.seed, epoch, start, count))
+    def _own_before(self, position: int) -> int:
+        """Return how many positions of this rank an epoch has before `position`."""
+        return -((self._rank - position) // self._ranks)
 
-    def _wait(self, prefetched: PrefetchedRows) -> Records:
+    def _drop_first(self) -> None:
+        """Drop the block that was used up, and gather others. Fewer are held when the trainer never waits."""
+        gathered = self._blocks.popleft().gathered.result()
+        self._read_s += gathered.read_s
+        self._decode_s += gathered.decode_s
+        is_ready = self._blocks[0].gathered.done()
+        self._calm_blocks = self._calm_blocks + 1 if is_ready else 0
+        if not is_ready:
+            self._ahead = min(self._max_ahead, self._ahead + 1)
+        elif self._calm_blocks >= CALM_BLOCKS:
+            self._ahead, self._calm_blocks = max(1, self._ahead - 1), 0
+        self._gather_ahead()
+
+    def _gather_ahead(self) -> None:
+        while len(self._blocks) <= self._ahead:
+            epoch, start = self._cursor.epoch, self._cursor.position
+            if self._blocks:
+                epoch, start = self._blocks[-1].epoch, self._blocks[-1].stop
+            if start == len(self._rows):
+                epoch, start = epoch + 1, 0
+            stop = min(start + self._block_rows, len(self._rows))
+            gathered = self._pool.submit(self._gather, epoch, start, stop)
+            self._blocks.append(Block(epoch, start, stop, gathered))
+
+    def _gather(self, epoch: int, start: int, stop: int) -> GatheredSamples:
+        """Read and decode the rows of this rank at positions [start, stop)."""
+        cursor, started_s = self._cursor, time.perf_counter()
+        before, count = self._own_before(start), self._own_before(stop) - self._own_before(start)
+        first = self._rank + before * self._ranks if count else start
+        positions = self._rows.positions(cursor, epoch, first, count, self._ranks)
+        records = self._rows.read(positions)
+        read_s = time.perf_counter()
+        samples = self._rows.collate(records)
+        return GatheredSamples(samples, read_s - started_s, time.perf_counter() - read_s)
+
+    def _wait(self, block: Block) -> Samples:
         started_s = time.monotonic()
-        records = prefetched.records.result()
+        gathered = block.gathered.result()
         self._waited_s += time.monotonic() - started_s
-        return records
+        return gathered.samples
 
     def __enter__(self) -> Self:
         return self

@@ -24,13 +24,18 @@ def check_columns(recipe: Recipe, tables: Mapping[str, Sequence[str]]) -> None:
                 "remove it from `columns`"
             )
         known += join.columns
+    columns = [*dict.fromkeys(name for found in tables.values() for name in found)]
+    _require("kinds", [*recipe.kinds], columns, "a table")
+    if recipe.image is not None:
+        _require("image.column", (recipe.image.column,), tables[recipe.main], f"table {recipe.main}")
     place = " and ".join(
         dict.fromkeys([f"table {recipe.main}", *(f"table {join.table}" for join in recipe.joins)])
     )
     _require("the target", (recipe.target.column,), known, place)
     _require("split.by", recipe.split.by, known, place)
     _require("leaks", recipe.leaks, known, place)
-    _require("the features", (*recipe.categorical, *recipe.numeric), known, place)
+    features = (*recipe.categorical, *recipe.numeric, *recipe.dates, *recipe.texts)
+    _require("the features", features, known, place)
 
 
 def _require(usage: str, wanted: Sequence[str], known: Sequence[str], place: str) -> None:

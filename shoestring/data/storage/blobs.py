@@ -10,11 +10,11 @@ from pydantic import ValidationError
 from shoestring.core import store_layout
 from shoestring.core.datasets import Manifest
 from shoestring.core.errors import CorruptObject
-from shoestring.core.interfaces import Store
+from shoestring.core.interfaces import Store, VerifiedMarks
 from shoestring.core.record import digest, record_bytes
 from shoestring.core.types import STANDARD_CLASS
 
-_verified: set[tuple[str, str, int, int]] = set()
+_verified: set[tuple[str, str, str]] = set()
 
 
 def file_digest(path: Path) -> str:
@@ -26,28 +26,39 @@ def file_digest(path: Path) -> str:
 def put_blob(store: Store, data: bytes | Path, storage_class: str = STANDARD_CLASS) -> str:
     """Store the bytes under their digest, and return the digest. Raises StoreFull.
 
-    An intact blob is not written again and keeps its storage class; a damaged one is replaced.
+    A blob that exists is written again: no record may name it any longer, and `gc` deletes only what was not
+    written for a while. It is then whole, and has this storage class.
     """
     sha256 = digest(data) if isinstance(data, bytes) else file_digest(data)
-    key = store_layout.blob(sha256)
-    if not store.put(key, data, if_absent=True, storage_class=storage_class):
-        try:
-            open_blob(store, sha256)
-        except CorruptObject:
-            store.put(key, data, storage_class=storage_class)
+    store.put(store_layout.blob(sha256), data, storage_class=storage_class)
     return sha256
 
 
+def file_version(path: Path) -> str:
+    """Return the size and the times of a file. A program that changes the file changes one of them; a
+    failing disk does not.
+    """
+    stat = path.stat()
+    return f"{stat.st_size} {stat.st_mtime_ns} {stat.st_ctime_ns}"
+
+
 def open_blob(store: Store, sha256: str) -> Path:
-    """Return a local file with the bytes of a digest. Each process verifies it once. Raises NotInStore,
-    CorruptObject."""
+    """Return a local file with the bytes of a digest. Raises NotInStore, CorruptObject.
+
+    A file is read through once: by the first process that opens it where the store is a folder, by each
+    process that fetches it elsewhere; and again when its size or its times have changed.
+    """
     key = store_layout.blob(sha256)
     path = store.fetch(key)
-    stat = path.stat()
-    seen = (sha256, str(path), stat.st_size, stat.st_mtime_ns)
+    version = file_version(path)
+    seen = (sha256, str(path), version)
     if seen not in _verified:
-        if (found := file_digest(path)) != sha256:
-            raise CorruptObject(key, found)
+        marks = store if isinstance(store, VerifiedMarks) else None
+        if marks is None or marks.verified_version(key) != version:
+            if (found := file_digest(path)) != sha256:
+                raise CorruptObject(key, found)
+            if marks is not None:
+                marks.mark_verified(key, version)
         _verified.add(seen)
     return path
 

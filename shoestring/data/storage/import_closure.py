@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
@@ -27,11 +27,17 @@ DISTRIBUTIONS = {"sklearn": "scikit-learn", "yaml": "PyYAML"}
 
 @dataclass(frozen=True, slots=True)
 class ImportClosure:
-    """The code of a stage: its modules, the SHA-256 of their sources, and the libraries that they import."""
+    """The code of a stage: its modules in order, each with the SHA-256 of its source; the SHA-256 of all
+    sources; and the libraries that they import.
+    """
 
-    modules: tuple[str, ...]
+    sources: Mapping[str, str]
     digest: str
     libraries: tuple[str, ...]
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        return tuple(self.sources)
 
 
 def import_closure(module: str, reader: ImportReader | None = None) -> ImportClosure:
@@ -65,10 +71,12 @@ def import_closure(module: str, reader: ImportReader | None = None) -> ImportClo
             found[name] = file
             waiting += sources.imported_modules(name, file, reader.read(file))
     reader.keep()
-    content = hashlib.sha256()
+    content, digests = hashlib.sha256(), dict[str, str]()
     for name, file in sorted(found.items()):
-        content.update(name.encode() + b"\0" + file.read_bytes() + b"\0")
-    return ImportClosure(tuple(sorted(found)), content.hexdigest(), tuple(sorted(libraries)))
+        source = file.read_bytes()
+        content.update(name.encode() + b"\0" + source + b"\0")
+        digests[name] = hashlib.sha256(source).hexdigest()
+    return ImportClosure(digests, content.hexdigest(), tuple(sorted(libraries)))
 
 
 def library_versions(libraries: Iterable[str]) -> dict[str, str]:

@@ -1,109 +1,150 @@
-"""Encode columns for a model: int32 codes for categories and standardised float32 for numbers, fitted on
-train only."""
+"""Encode columns for storage: numbers as float64 and categories as codes of a dictionary that only grows.
+
+What is stored depends on the row alone, and on no other row's values. The statistics of train are kept
+beside it, and are applied when a batch is collated.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, Self
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shoestring.core.datasets import Feature
+from shoestring.core.datasets import GROUP_COLUMN, TARGET_COLUMN
 from shoestring.core.errors import DataError
-from shoestring.data.transforms.split import GROUP_COLUMN
-
-TARGET_COLUMN = "y"
-"""The target column of an encoded data set."""
+from shoestring.data.recipe import MAX_CATEGORIES
+from shoestring.data.sources.column_types import float_scalar, float_values
 
 MIN_CATEGORY_ROWS = 5
 """A category with fewer rows in train shares the code of unknown categories."""
 
 MAX_INFERRED_CATEGORIES = 64
-"""A column of whole numbers is inferred to be categorical when train has at most this many distinct
-values."""
+"""A column of whole numbers is inferred to be categorical when it has at most this many distinct values."""
 
 MAX_NUMBER = 1e30
-"""The largest absolute value of a number. Encoded data is float32, which ends at 3.4e38."""
+"""The largest absolute value of a number. Models read float32, which ends at 3.4e38."""
 
-MAX_COUNTED_VALUES = 1 << 20
-"""The maximum number of distinct values that are counted; of further ones the first are kept."""
+HASHED_CODES = 4096
+"""Codes that the values of a column share beyond those that have one of their own."""
 
 MIN_INDICATED_SHARE = 0.01
 """A number missing in at least this share of train gets an indicator column. Below it, the column costs
 more than it helps."""
 
 FeatureKind = Literal["categorical", "numeric"]
+Codes = np.ndarray[Any, np.dtype[np.int32]]
+Counts = np.ndarray[Any, np.dtype[np.int64]]
+Numbers = np.ndarray[Any, np.dtype[np.float64]]
 
 
-@dataclass(frozen=True, slots=True)
-class CategoryEncoder:
-    """Maps a category to its index in `values` + 1, and missing, rare or unseen ones to 0."""
-
-    name: str
-    values: pa.Array
-
-    def features(self) -> tuple[Feature, ...]:
-        return (Feature(name=encoded_name(self.name), kind="categorical", cardinality=len(self.values) + 1),)
-
-    def encode(self, column: pa.ChunkedArray) -> list[pa.ChunkedArray]:
-        """Return the codes: int32[rows]."""
-        codes = pc.index_in(column_as_text(column), self.values, skip_nulls=True).fill_null(-1)
-        return [pc.add(codes, pa.scalar(1, pa.int32()))]
-
-
-@dataclass(frozen=True, slots=True)
-class NumberEncoder:
-    """Standardises a number: (value - mean) / sd, and 0 for a missing one.
-
-    With `has_indicator`, a second column marks the missing values.
+class Dictionary:
+    """The values of a column as text, in the order in which they first appeared. Value number i has the code
+    i + 1. Code 0 is a missing value. After the first `most` values, a new one shares the code of its hash,
+    so that memory is bounded.
     """
 
-    name: str
-    mean: float
-    sd: float
-    has_indicator: bool
+    def __init__(self, values: Sequence[str] = (), most: int = MAX_CATEGORIES) -> None:
+        """`values`: those of an earlier version of the data set, which keep their codes."""
+        self._most = most
+        self.values = [*values]
+        self._codes = {text: code for code, text in enumerate(self.values, 1)}
 
-    def features(self) -> tuple[Feature, ...]:
-        name = encoded_name(self.name)
-        names = (name, f"{name}_missing") if self.has_indicator else (name,)
-        return tuple(Feature(name=name, kind="numeric") for name in names)
+    def encode(self, column: pa.ChunkedArray) -> Codes:
+        """Return the codes of the values: int32[rows]. New values are added."""
+        encoded = column.combine_chunks().dictionary_encode()
+        codes = [self._code(text) for text in column_as_text(encoded.dictionary).to_pylist()]
+        indices = np.from_dlpack(encoded.indices.fill_null(len(codes))).astype(np.int64)
+        return np.take(np.array([*codes, 0], np.int32), indices)
 
-    def encode(self, column: pa.ChunkedArray) -> list[pa.ChunkedArray]:
-        """Return float32[rows], and a second float32[rows] with the indicator."""
-        values = column_as_number(column)
-        scaled = (
-            pc.divide(pc.subtract(values, self.mean), self.sd).fill_null(0.0).cast(pa.float32(), safe=False)
-        )
-        return [scaled, pc.is_null(values).cast(pa.float32())] if self.has_indicator else [scaled]
+    def _code(self, text: str) -> int:
+        code = self._codes.get(text)
+        if code is None:
+            if len(self.values) >= self._most:
+                text = f"hash {crc32(text.encode()) % HASHED_CODES} of further values"
+                if text in self._codes:
+                    return self._codes[text]
+            self.values.append(text)
+            code = self._codes[text] = len(self.values)
+        return code
 
 
+class CodeCounts:
+    """The number of rows of each code, from 0 on."""
+
+    def __init__(self, counts: Sequence[int] | Counts = (0,)) -> None:
+        self.counts: Counts = np.array(counts, np.int64)
+
+    def add(self, codes: Codes) -> None:
+        """Add rows."""
+        found = np.bincount(codes, minlength=len(self.counts))
+        found[: len(self.counts)] += self.counts
+        self.counts = found
+
+    def remove(self, codes: Codes) -> None:
+        """Take away rows that were added."""
+        self.counts = self.counts - np.bincount(codes, minlength=len(self.counts))
+
+    def of_values(self, values: int) -> Counts:
+        """Return the counts of the codes 1 to `values`."""
+        found = np.zeros(values, np.int64)
+        found[: len(self.counts) - 1] = self.counts[1:]
+        return found
+
+
+@dataclass(slots=True)
 class RunningMoments:
-    """Count, mean and standard deviation of numbers that arrive in batches (Chan, Golub and LeVeque 1979,
-    eq. 2.1)."""
+    """Count, mean, sum of squared deviations and range of numbers that arrive in batches (Chan, Golub and
+    LeVeque 1979, eq. 2.1)."""
 
-    def __init__(self) -> None:
-        self.count, self.mean, self._squares, self.largest = 0, 0.0, 0.0, 0.0
+    rows: int = 0
+    count: int = 0
+    mean: float = 0.0
+    squares: float = 0.0
+    low: float = math.inf
+    high: float = -math.inf
 
-    def add(self, column: pa.ChunkedArray) -> None:
-        """Add the values that are not missing."""
-        values = column_as_number(column).drop_null().to_numpy()
+    def add(self, values: Numbers) -> None:
+        """Add rows; a NaN is a missing value."""
+        self.rows += len(values)
+        values = values[~np.isnan(values)]
         if not len(values):
             return
-        self.largest = max(self.largest, float(np.abs(values).max()))
+        self.low, self.high = min(self.low, float(values.min())), max(self.high, float(values.max()))
         if self.largest > MAX_NUMBER:  # The squares of larger numbers overflow.
             return
         total, mean = self.count + len(values), float(values.mean())
         delta = mean - self.mean
-        self._squares += float(((values - mean) ** 2).sum()) + delta**2 * self.count * len(values) / total
+        self.squares += float(((values - mean) ** 2).sum()) + delta**2 * self.count * len(values) / total
         self.mean += delta * len(values) / total
         self.count = total
 
+    @classmethod
+    def merged(cls, parts: Numbers) -> Self:
+        """Return the moments of all rows from those of parts, float64[parts, 6] in the order of the fields.
+
+        Each sum is rounded once, so the order of the parts does not matter.
+        """
+        rows, counts, means, squares, low, high = parts.T
+        count = int(counts.sum())
+        mean = math.fsum(counts * means) / count if count else 0.0
+        return cls(
+            rows=int(rows.sum()),
+            count=count,
+            mean=mean,
+            squares=math.fsum(squares) + math.fsum(counts * (means - mean) ** 2),
+            low=float(low.min(initial=math.inf)),
+            high=float(high.max(initial=-math.inf)),
+        )
+
     def require_bounded(self, name: str) -> None:
-        """Check that the numbers of column `name` fit into encoded data. Raises DataError."""
+        """Check that the numbers of column `name` fit into a model's inputs. Raises DataError."""
         if self.largest > MAX_NUMBER:
             raise DataError(
                 f"column {name} holds numbers up to {self.largest:.3g}, and at most {MAX_NUMBER:g} can be "
@@ -111,51 +152,17 @@ class RunningMoments:
             )
 
     @property
+    def largest(self) -> float:
+        """The largest absolute value."""
+        return max(self.high, -self.low, 0.0)
+
+    @property
     def sd(self) -> float:
-        return math.sqrt(self._squares / self.count) if self.count else 0.0
+        return math.sqrt(self.squares / self.count) if self.count else 0.0
 
-
-class FeatureFit:
-    """Fits the encoder of one column on its train rows.
-
-    With `kind` None it is categorical when it has few distinct values, otherwise numeric.
-    """
-
-    def __init__(self, name: str, kind: FeatureKind | None) -> None:
-        self.name, self._kind = name, kind
-        self._counts: Counter[str] = Counter()
-        self._moments = RunningMoments()
-        self._rows = 0
-
-    def add(self, column: pa.ChunkedArray) -> None:
-        """Add train rows."""
-        self._rows += len(column)
-        max_values = MAX_INFERRED_CATEGORIES if self._kind is None else MAX_COUNTED_VALUES
-        if self._kind != "numeric" and len(self._counts) <= max_values:
-            count_values(self._counts, column)
-        if self._kind != "categorical":
-            self._moments.add(column)
-
-    def encoder(self) -> CategoryEncoder | NumberEncoder:
-        """Return the encoder, once all train rows were added. Raises DataError for numbers too large."""
-        self._moments.require_bounded(self.name)
-        inferred = self._kind is None and len(self._counts) <= MAX_INFERRED_CATEGORIES
-        if self._kind == "categorical" or inferred:
-            common = sorted(value for value, count in self._counts.items() if count >= MIN_CATEGORY_ROWS)
-            return CategoryEncoder(self.name, pa.array(common, pa.string()))
-        missing = self._rows - self._moments.count
-        return NumberEncoder(
-            self.name,
-            self._moments.mean,
-            self._moments.sd or 1.0,
-            has_indicator=missing > 0 and missing >= MIN_INDICATED_SHARE * self._rows,
-        )
-
-    def is_informative(self) -> bool:
-        """Return True when the encoded column is not constant in train."""
-        if self._kind == "numeric":
-            return self._moments.sd > 0 or 0 < self._moments.count < self._rows
-        return self._moments.sd > 0 or sum(count >= MIN_CATEGORY_ROWS for count in self._counts.values()) > 1
+    @property
+    def missing(self) -> int:
+        return self.rows - self.count
 
 
 def encoded_name(name: str) -> str:
@@ -184,4 +191,9 @@ def column_as_number(column: pa.ChunkedArray) -> pa.ChunkedArray:
             pa.int64()
         )
     values = column.cast(pa.float64(), safe=False)
-    return pc.if_else(pc.is_finite(values), values, pa.scalar(None, pa.float64()))
+    return pc.if_else(pc.is_finite(values), values, pa.nulls(1, pa.float64())[0])
+
+
+def number_values(column: pa.ChunkedArray) -> Numbers:
+    """Return the values as float64[rows]; NaN where missing or not finite."""
+    return float_values(column_as_number(column).fill_null(float_scalar(math.nan)))

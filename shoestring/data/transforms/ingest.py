@@ -3,7 +3,8 @@ with its reason."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,22 +13,62 @@ from pydantic import JsonValue
 from shoestring.core import store_layout
 from shoestring.core.canonical_json import canonical_bytes
 from shoestring.core.datasets import Manifest
-from shoestring.core.interfaces import Store
+from shoestring.core.errors import CorruptObject, DataError, NotInStore
+from shoestring.core.interfaces import NO_REMOTE_SOURCES, RemoteObject, RemoteSources, Store
 from shoestring.core.record import digest
 from shoestring.core.types import STANDARD_CLASS, Format
+from shoestring.data.increments.ingested_version import (
+    IngestedTable,
+    IngestedVersion,
+    LastIngest,
+    last_ingest,
+    write_files,
+)
+from shoestring.data.increments.read_table import IncrementalTable, TableOutput, TableResult, read_whole
+from shoestring.data.increments.schema_version import (
+    SchemaVersion,
+    columns_of,
+    fixed_misfits,
+    last_schema,
+    save_schema,
+)
+from shoestring.data.increments.versions import save_version, versions_key
 from shoestring.data.recipe import Recipe
+from shoestring.data.source import Source
 from shoestring.data.sources.check_columns import check_columns
-from shoestring.data.sources.csv_reader import CsvTable
-from shoestring.data.sources.files import DataFile, fingerprint, list_data_files
-from shoestring.data.sources.parquet_reader import ParquetTable
-from shoestring.data.sources.quarantine import Quarantine
+from shoestring.data.sources.csv_reader import open_csv_table
+from shoestring.data.sources.data_file import DataFile
+from shoestring.data.sources.documents.text_documents import TextDocuments
+from shoestring.data.sources.files import list_data_files
+from shoestring.data.sources.fingerprint import list_contents, table_contents
+from shoestring.data.sources.fixed_kinds import NOT_FIXED, FixedKinds
+from shoestring.data.sources.images.image_tables import open_image_table
+from shoestring.data.sources.json_reader import open_json_table
+from shoestring.data.sources.parquet_reader import TypedTable
+from shoestring.data.sources.remote.fetch import FetchFolder
+from shoestring.data.sources.table import FilesTable, SourceTable, TypesChanged
+from shoestring.data.sources.untyped_table import UntypedTable
 from shoestring.data.storage.blobs import put_blob, save_manifest
-from shoestring.data.storage.part_writer import PartWriter, ReportRows
+from shoestring.data.storage.origins import parse_contents
+from shoestring.data.storage.part_writer import REUSING, PartWriter, ReportRows
+
+QUARANTINE_FILE = "quarantine.jsonl"
 
 
 def settings(recipe: Recipe) -> dict[str, JsonValue]:
     """Return the fields of a recipe that affect the result of ingest, except the files' content."""
-    return {"name": recipe.name, "main": recipe.main, "tables": [*sorted(recipe.source)]}
+    found: dict[str, JsonValue] = {
+        "name": recipe.name,
+        "main": recipe.main,
+        "tables": [*sorted(recipe.source)],
+    }
+    if recipe.kinds:
+        found["kinds"] = dict(recipe.kinds)
+    if recipe.image is not None:
+        found["image_paths"] = recipe.image.column
+    if recipe.text is not None:
+        found["text_separator"] = recipe.text.separator
+    return found
 
 
 def ingest(
@@ -37,40 +78,194 @@ def ingest(
     scratch: Path,
     report: ReportRows,
     storage_class: str = STANDARD_CLASS,
+    remote: RemoteSources = NO_REMOTE_SOURCES,
 ) -> tuple[str, Manifest]:
     """Read the tables of a recipe into the store. Returns the key and the manifest of the raw data set.
 
-    Raises RecipeError, DataError, StoreFull, and whatever `report` raises.
+    Raises RecipeError, DataError, StoreFull, what RemoteSources raises, and whatever `report` raises.
     """
-    tables = {name: open_table(list_data_files(source)) for name, source in sorted(recipe.source.items())}
-    check_columns(recipe, {name: table.names for name, table in tables.items()})
-    schemas = {name: table.infer_schema() for name, table in tables.items()}
-    bad_rows = scratch / "quarantine.jsonl"
-    writers = {name: PartWriter(store, format, scratch, storage_class) for name in tables}
+    known = last_schema(store, recipe.name)
+    with FetchFolder(remote, store, lambda found, done: report(_fetched_text(found, done), 0)) as fetched:
+        raw = RawFiles.of(recipe, store, remote, fetched)
+        versions = _versions_key(recipe, format, storage_class)
+        last = last_ingest(store, versions, raw.digests)
+
+        def read(last: LastIngest | None) -> RawTables:
+            with (scratch / QUARANTINE_FILE).open("w", encoding="utf-8") as lines:
+                output = TableOutput(
+                    store, lambda: PartWriter(store, format, scratch, storage_class), lines, report
+                )
+                return _read_tables(recipe, raw, last, known, output)
+
+        try:
+            tables = read(last)
+        except (NotInStore, CorruptObject, TypesChanged):
+            if last is None:
+                raise
+            report(REUSING, 0)
+            tables = read(None)
+    listed = _unchanged_contents(recipe, raw.digests, store, remote)
+    manifest = _manifest(recipe, tables, format, store, scratch, storage_class, digest(listed.encode()))
+    key = save_manifest(store, manifest)
+    save_schema(store, recipe.name, known, tables.schemas)
+    _save_version(versions, key, tables.results, parse_contents(listed), store, scratch, storage_class)
+    return key, manifest
+
+
+def _versions_key(recipe: Recipe, format: Format, storage_class: str) -> str:
+    """Return the digest of what each part depends on, except for its files."""
+    made_from: dict[str, JsonValue] = {
+        "settings": settings(recipe),
+        "format": format,
+        "storage_class": storage_class,
+    }
+    return versions_key(__name__, made_from)
+
+
+@dataclass(frozen=True, slots=True)
+class RawFiles:
+    """The source files of a recipe: by table, and their digests as `table_contents` returns them."""
+
+    by_table: Mapping[str, Sequence[DataFile]]
+    digests: Mapping[str, str | None]
+
+    @classmethod
+    def of(cls, recipe: Recipe, store: Store, remote: RemoteSources, fetched: FetchFolder) -> RawFiles:
+        """Raises RecipeError, DataError, and what RemoteSources raises."""
+        sources = sorted(recipe.source.items())
+        files = {name: list_data_files(source, remote, fetched) for name, source in sources}
+        digests: dict[str, str | None] = {}
+        for name, source in sources:
+            digests |= table_contents(name, source, files[name], store)
+        return cls(files, digests)
+
+
+@dataclass(frozen=True, slots=True)
+class RawTables:
+    """The rows read of each table, the quarantined rows by reason, and the kinds of the columns by table."""
+
+    results: Mapping[str, TableResult]
+    quarantined: Mapping[str, int]
+    schemas: Mapping[str, Mapping[str, str]]
+
+
+def _fetched_text(found: RemoteObject, done_bytes: int) -> str:
+    return f"{found.name}, {done_bytes / 1e6:,.0f} of {found.size_bytes / 1e6:,.0f} MB fetched"
+
+
+def _read_tables(
+    recipe: Recipe, raw: RawFiles, last: LastIngest | None, known: SchemaVersion, output: TableOutput
+) -> RawTables:
+    opened = {
+        name: _open_table(name, recipe, files, raw.digests, last, known)
+        for name, files in raw.by_table.items()
+    }
+    check_columns(recipe, {name: table.names for name, table in opened.items()})
+    if stored := [table.stored_rows for table in opened.values() if isinstance(table, IncrementalTable)]:
+        output.report(REUSING, sum(stored))
+    results: dict[str, TableResult] = {}
     quarantined: dict[str, int] = {}
-    with bad_rows.open("w", encoding="utf-8") as lines:
-        for name, table in tables.items():
-            quarantine = Quarantine(name, lines)
-            _write_rows(table.batches(schemas[name], quarantine), writers[name], name, report)
-            quarantine.check(writers[name].rows)
-            quarantined |= quarantine.counts
-    parts = {name: writer.close() for name, writer in writers.items()}
-    main = writers[recipe.main]
-    manifest = Manifest(
+    for name, table in opened.items():
+        if isinstance(table, IncrementalTable):
+            results[name], quarantine = table.read(output)
+        else:
+            by_file = table if isinstance(table, UntypedTable | TypedTable) else None
+            results[name], quarantine = read_whole(name, table, by_file, output)
+            rows_read = results[name].rows + quarantine.counts.total()
+            for misfits in fixed_misfits(table, quarantine.misfits, rows_read):
+                misfits.check()
+        quarantine.check(results[name].rows)
+        quarantined |= quarantine.counts
+    schemas = {name: columns_of(table) for name, table in opened.items()}
+    return RawTables(results, quarantined, schemas)
+
+
+def _open_table(
+    name: str,
+    recipe: Recipe,
+    files: Sequence[DataFile],
+    digests: Mapping[str, str | None],
+    last: LastIngest | None,
+    schema: SchemaVersion,
+) -> SourceTable | IncrementalTable:
+    """Open a table, and of one that has files in the last version only the other files. Raises RecipeError,
+    DataError.
+    """
+    if last is not None and name in last.columns and schema.agrees(name, last.columns[name]):
+        known = last.known_files(name, digests)
+        empty = schema.empty(name)
+        if known:
+            table = IncrementalTable(name, files, known, last, lambda file: open_table([file]), empty)
+            if table.has_its_columns:
+                return table
+    return open_source(recipe.source[name], files, schema.fixed(recipe, name))
+
+
+def _unchanged_contents(
+    recipe: Recipe, before: Mapping[str, str | None], store: Store, remote: RemoteSources
+) -> str:
+    """Return the list of the source files and their digests. Raises DataError when they are not those that
+    were read.
+    """
+    listed = list_contents(recipe, store, remote)
+    after = parse_contents(listed or "")
+    if changed := sorted(
+        path
+        for path in before.keys() | after.keys()
+        if path not in after or (path not in before) or before[path] not in (None, after[path])
+    ):
+        raise DataError(
+            f"the source data changed while it was read ({len(changed)} of {len(before)} files, such as "
+            f"{changed[0]}): run again to read what is there now"
+        )
+    assert listed is not None
+    return listed
+
+
+def _manifest(
+    recipe: Recipe,
+    tables: RawTables,
+    format: Format,
+    store: Store,
+    scratch: Path,
+    storage_class: str,
+    content: str,
+) -> Manifest:
+    main, parts = tables.results[recipe.main], {name: each.parts for name, each in tables.results.items()}
+    quarantine = put_blob(store, scratch / QUARANTINE_FILE) if tables.quarantined else ""
+    return Manifest(
         name=f"{recipe.name}-raw",
         format=format,
         storage_class=storage_class,
-        columns=_columns(schemas),
+        columns=_columns({name: each.schema for name, each in tables.results.items()}),
         splits=parts,
         rows=main.rows,
         row_bytes=-(-main.decoded_bytes // main.rows),
         size_bytes=sum(part.size_bytes for of_table in parts.values() for part in of_table),
-        parents=(fingerprint(recipe, store),),
+        parents=(content,),
         settings_sha256=digest(canonical_bytes(settings(recipe))),
-        quarantined=quarantined,
-        quarantine=store_layout.blob(put_blob(store, bad_rows)) if quarantined else None,
+        quarantined=dict(tables.quarantined),
+        quarantine=store_layout.blob(quarantine) if quarantine else None,
     )
-    return save_manifest(store, manifest), manifest
+
+
+def _save_version(
+    key: str,
+    data: str,
+    tables: Mapping[str, TableResult],
+    digests: Mapping[str, str],
+    store: Store,
+    scratch: Path,
+    storage_class: str,
+) -> None:
+    """Store what the next version builds on, if a table is read file by file. Raises StoreFull."""
+    by_file = {name: each for name, each in tables.items() if each.columns is not None}
+    if by_file:
+        path = scratch / "files.arrow"
+        write_files([file for each in by_file.values() for file in each.files], digests, path)
+        files = put_blob(store, path, storage_class)
+        columns = {name: IngestedTable.of(each.columns) for name, each in by_file.items() if each.columns}
+        save_version(store, key, IngestedVersion(data=data, files=files, tables=columns))
 
 
 def _columns(schemas: Mapping[str, pa.Schema]) -> dict[str, str]:
@@ -80,12 +275,23 @@ def _columns(schemas: Mapping[str, pa.Schema]) -> dict[str, str]:
     }
 
 
-def _write_rows(batches: Iterable[pa.Table], writer: PartWriter, name: str, report: ReportRows) -> None:
-    for batch in batches:
-        writer.add(batch)
-        report(name, writer.rows)
+def open_source(source: Source, files: Sequence[DataFile], fixed: FixedKinds = NOT_FIXED) -> SourceTable:
+    """Open the files of a source, which are a table, images or texts. Raises RecipeError, DataError."""
+    if source.image is not None:
+        return open_image_table(source.image, files, lambda found: open_table(found, fixed))
+    if source.text is not None:
+        return TextDocuments(source.text, files)
+    return open_table(files, fixed)
 
 
-def open_table(files: Sequence[DataFile]) -> CsvTable | ParquetTable:
-    """Open the files of one table, which are all of one kind. Raises DataError."""
-    return ParquetTable(files) if files[0].is_parquet else CsvTable(files)
+def open_table(files: Sequence[DataFile], fixed: FixedKinds = NOT_FIXED) -> FilesTable:
+    """Open the files of one table, which are all of one kind. Columns of text may have `fixed` kinds. Raises
+    DataError.
+    """
+    match files[0].kind:
+        case "parquet" | "arrow":
+            return TypedTable(files)
+        case "json":
+            return open_json_table(files, fixed)
+        case _:
+            return open_csv_table(files, fixed)

@@ -1,45 +1,49 @@
-"""Preprocess: join the raw tables, assign the rows to sealed splits, and encode them with encoders fitted
-on train only."""
+"""Preprocess: join the raw tables, assign the rows to sealed splits, and encode them for storage, with the
+statistics of train beside them.
+
+Only the raw parts that the last version of the data set lacks are encoded. The encoded parts of the others
+are used again.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pydantic import JsonValue
 
+from shoestring.core import store_layout
 from shoestring.core.canonical_json import canonical_bytes
-from shoestring.core.datasets import DatasetPart, Encoding, Manifest
-from shoestring.core.errors import DataError, RecipeError
+from shoestring.core.datasets import DatasetPart, Manifest
+from shoestring.core.errors import CorruptObject, DataError, NotInStore
 from shoestring.core.interfaces import Store
 from shoestring.core.record import digest
 from shoestring.core.types import STANDARD_CLASS, Format
+from shoestring.data.increments.encoded_version import EncodedVersion, LastEncoding, last_encoding
+from shoestring.data.increments.partitions import EncodedPartition, write_partitions
+from shoestring.data.increments.versions import save_version, versions_key
 from shoestring.data.recipe import Recipe
-from shoestring.data.sources.check_columns import check_columns
-from shoestring.data.storage.blobs import load_manifest, save_manifest
-from shoestring.data.storage.part_writer import PartWriter, ReportRows, open_part
-from shoestring.data.transforms.encode import (
-    TARGET_COLUMN,
-    CategoryEncoder,
-    FeatureFit,
-    FeatureKind,
-    NumberEncoder,
-)
-from shoestring.data.transforms.join import JoinLookup
-from shoestring.data.transforms.split import GROUP_COLUMN, SPLITS, SplitAssignment, assign_splits
-from shoestring.data.transforms.target import TargetEncoder, TargetFit, is_known, is_numeric
-
-BATCH_ROWS = 1 << 17
+from shoestring.data.storage.blobs import load_manifest, put_blob, save_manifest
+from shoestring.data.storage.part_writer import REUSING, PartWriter, ReportRows, open_part, part_schema
+from shoestring.data.transforms.feature_kinds import ColumnKinds, column_kinds
+from shoestring.data.transforms.image_field import ImageField
+from shoestring.data.transforms.joined_table import JoinedTable
+from shoestring.data.transforms.row_encoder import RowEncoder
+from shoestring.data.transforms.split import SPLITS
+from shoestring.data.transforms.texts.encode_texts import encode_texts
 
 
 def settings(recipe: Recipe) -> dict[str, JsonValue]:
     """Return the fields of a recipe that affect the result of preprocess."""
-    used = {"name", "main", "joins", "target", "leaks", "categorical", "numeric", "split", "seed"}
+    used = {"name", "main", "joins", "target", "leaks", "categorical", "numeric", "dates", "split", "seed"}
+    used |= {"texts", "max_categories"}
     found: dict[str, JsonValue] = recipe.model_dump(mode="json", include=used)
+    if recipe.image is not None:
+        found["image"] = recipe.image.model_dump(mode="json")
+    if recipe.text is not None:
+        found["text"] = recipe.text.model_dump(mode="json")
     return found
 
 
@@ -56,39 +60,193 @@ def preprocess(
 
     Raises RecipeError, DataError, StoreFull, and whatever `report` raises.
     """
-    source = _JoinedTable(recipe, load_manifest(store, raw_key), store)
-    encoders = _fit(recipe, source, report)
-    columns = encoders.column_names(grouped=bool(recipe.split.by))
-    writers = {split: PartWriter(store, format, scratch, storage_class) for split in SPLITS}
-    dropped: Counter[str] = Counter()
-    for rows, table, assigned in source.batches():
-        encoded = encoders.encode(table, assigned, columns, dropped)
-        _write_splits(encoded, assigned, writers.values())
-        report("encoding", rows)
-    parts = {split: writer.close() for split, writer in writers.items()}
-    _require_rows(parts)
-    manifest = Manifest(
+    raw = load_manifest(store, raw_key)
+
+    def new_writer() -> PartWriter:
+        return PartWriter(store, format, scratch, storage_class)
+
+    if recipe.text is not None:
+        texts = encode_texts(recipe, recipe.text, raw, store, new_writer, report)
+        manifest = _manifest_of_parts(recipe, raw_key, format, store, storage_class, texts.parts)
+        manifest = manifest.model_copy(update={"quarantined": texts.dropped, "encoding": texts.encoding})
+        return save_manifest(store, manifest), manifest
+    table = JoinedTable(recipe, raw, store)
+    key = _versions_key(recipe, raw, table, format, storage_class)
+    # Which rows were set aside is not known by part, so images are all decoded again.
+    last = None if recipe.image is not None else last_encoding(store, key, raw_key, table.parts)
+    try:
+        encoded = _encode(recipe, table, last, store, new_writer, report)
+    except (NotInStore, CorruptObject):
+        if last is None:
+            raise
+        encoded = _encode(recipe, table, None, store, new_writer, report)
+    manifest = _manifest(recipe, raw_key, format, store, scratch, storage_class, encoded)
+    data = save_manifest(store, manifest)
+    write_partitions(encoded.partitions, scratch / "partitions.arrow")
+    partitions = put_blob(store, scratch / "partitions.arrow", storage_class)
+    save_version(store, key, encoded.version(data, partitions))
+    return data, manifest
+
+
+def _manifest(
+    recipe: Recipe,
+    raw_key: str,
+    format: Format,
+    store: Store,
+    scratch: Path,
+    storage_class: str,
+    encoded: EncodedTable,
+) -> Manifest:
+    """Return the manifest, with the statistics of all partitions."""
+    fitted = encoded.encoder.finish(scratch, encoded.partitions)
+    recipe.metric_for(fitted.encoding.task)
+    sha256 = put_blob(store, fitted.dictionaries, storage_class)
+    images = encoded.encoder.images
+    manifest = _manifest_of_parts(recipe, raw_key, format, store, storage_class, encoded.parts)
+    return manifest.model_copy(
+        update={
+            "rows": manifest.rows - fitted.unread_rows,
+            "quarantined": {**fitted.dropped, **(images.counts if images else {})},
+            "quarantine": store_layout.blob(put_blob(store, images.lines))
+            if images and images.counts
+            else None,
+            "encoding": fitted.encoding.model_copy(update={"dictionary_sha256": sha256}),
+        }
+    )
+
+
+def _manifest_of_parts(
+    recipe: Recipe,
+    raw_key: str,
+    format: Format,
+    store: Store,
+    storage_class: str,
+    by_split: Mapping[str, tuple[DatasetPart, ...]],
+) -> Manifest:
+    """Return the manifest of the encoded parts, without how models read them. Raises DataError for a split
+    without rows."""
+    _require_rows(by_split)
+    parts = [part for of_split in by_split.values() for part in of_split]
+    columns = part_schema(store, format, parts[0])
+    return Manifest(
         name=recipe.name,
         format=format,
         storage_class=storage_class,
-        columns={column.name: str(column.type) for column in encoded.schema},
-        splits=parts,
-        rows=sum(writer.rows for writer in writers.values()),
-        row_bytes=4 * len(encoded.schema),
-        size_bytes=sum(part.size_bytes for of_split in parts.values() for part in of_split),
+        columns={column.name: str(column.type) for column in columns},
+        splits=by_split,
+        rows=sum(part.rows for part in parts),
+        row_bytes=sum(column.type.bit_width // 8 for column in columns),
+        size_bytes=sum(part.size_bytes for part in parts),
         parents=(raw_key,),
         settings_sha256=digest(canonical_bytes(settings(recipe))),
-        quarantined=dict(dropped),
-        encoding=encoders.encoding(),
     )
-    return save_manifest(store, manifest), manifest
 
 
-def _write_splits(encoded: pa.Table, assigned: SplitAssignment, writers: Iterable[PartWriter]) -> None:
-    """Write each row with a known target to the writer of its split."""
-    known = pc.is_valid(encoded[TARGET_COLUMN])
-    for index, writer in enumerate(writers):
-        writer.add(encoded.filter(pc.and_(pa.array(assigned.split_indices == index), known)))
+def _versions_key(
+    recipe: Recipe, raw: Manifest, table: JoinedTable, format: Format, storage_class: str
+) -> str:
+    """Return the digest of what each encoded part depends on beside its raw part."""
+    made_from: dict[str, JsonValue] = {
+        "settings": settings(recipe),
+        "columns": dict(raw.columns),
+        "joined": [*table.joined_parts],
+        "format": format,
+        "storage_class": storage_class,
+    }
+    return versions_key(__name__, made_from)
+
+
+class EncodedTable:
+    """The partitions of a table, in order, and the encoder that knows the codes of all of them."""
+
+    def __init__(
+        self, encoder: RowEncoder, kinds: ColumnKinds, partitions: Sequence[EncodedPartition]
+    ) -> None:
+        self.encoder, self.partitions, self._kinds = encoder, partitions, kinds
+        self.parts = {
+            split: tuple(part for each in partitions for part in each.parts[split]) for split in SPLITS
+        }
+
+    def version(self, data: str, partitions: str) -> EncodedVersion:
+        """Return the record that the next version builds on."""
+        return EncodedVersion(
+            data=data,
+            partitions=partitions,
+            features=tuple(self._kinds.features.items()),
+            dates=self._kinds.dates,
+            texts=self._kinds.texts,
+            task=self._kinds.task,
+            train_targets=self.encoder.train_targets,
+        )
+
+
+def _encode(
+    recipe: Recipe,
+    table: JoinedTable,
+    last: LastEncoding | None,
+    store: Store,
+    new_writer: Callable[[], PartWriter],
+    report: ReportRows,
+) -> EncodedTable:
+    """Encode the parts of the table that the last version lacks, and take away the rows that are gone."""
+    schema = table.schema()
+    kinds = _kinds(last.version) if last else column_kinds(recipe, table, schema)
+    images = None if recipe.image is None else ImageField(recipe.image, recipe.main)
+    encoder = RowEncoder(recipe, kinds, schema, last, images)
+    known: dict[str, list[EncodedPartition]] = {}
+    for each in last.partitions if last else ():
+        known.setdefault(each.raw, []).append(each)
+    if last is not None:
+        shared = Counter(each.raw for each in last.partitions) & Counter(part.sha256 for part in table.parts)
+        report(REUSING, sum(known[raw][0].rows * count for raw, count in shared.items()))
+    partitions: list[EncodedPartition] = []
+    rows = 0
+    for part in table.parts:
+        if same := known.get(part.sha256):
+            partitions.append(same.pop())
+            continue
+        partitions.append(_encode_part(table, part, encoder, new_writer, report, rows))
+        rows += part.rows
+    if images is not None:
+        images.check()
+    if last is not None:
+        _remove(encoder, last, store, (each for left in known.values() for each in left))
+    return EncodedTable(encoder, kinds, partitions)
+
+
+def _kinds(version: EncodedVersion) -> ColumnKinds:
+    return ColumnKinds(dict(version.features), version.dates, version.task, version.texts)
+
+
+def _encode_part(
+    table: JoinedTable,
+    part: DatasetPart,
+    encoder: RowEncoder,
+    new_writer: Callable[[], PartWriter],
+    report: ReportRows,
+    rows_before: int,
+) -> EncodedPartition:
+    """Write each row of a raw part, encoded, to the writer of its split."""
+    writers = {split: new_writer() for split in SPLITS}
+    rows = rows_before
+    for batch, assigned in table.batches(part):
+        encoded, splits = encoder.encode(batch, assigned)
+        for index, writer in enumerate(writers.values()):
+            writer.add(encoded.filter(pa.array(splits == index)))
+        rows += batch.num_rows
+        report("encoding", rows)
+    parts = {split: writer.close() for split, writer in writers.items()}
+    missing, numbers = encoder.summarise()
+    return EncodedPartition(part.sha256, parts, missing, numbers)
+
+
+def _remove(encoder: RowEncoder, last: LastEncoding, store: Store, gone: Iterable[EncodedPartition]) -> None:
+    """Take the rows of partitions that are gone from the counts of the codes."""
+    for each in gone:
+        for split, parts in each.parts.items():
+            for part in parts:
+                rows = open_part(store, last.manifest, part, encoder.code_columns)
+                encoder.remove(rows, in_train=split == "train")
 
 
 def _require_rows(parts: Mapping[str, Sequence[DatasetPart]]) -> None:
@@ -97,138 +255,3 @@ def _require_rows(parts: Mapping[str, Sequence[DatasetPart]]) -> None:
             f"no rows were assigned to {' and '.join(empty)}: there are too few groups (without `split.by`, "
             "equal rows are one group); choose a finer `split.by`, or another `seed`"
         )
-
-
-class _JoinedTable:
-    """The main table with all joins applied, in batches, each row with its split. Raises RecipeError,
-    DataError."""
-
-    def __init__(self, recipe: Recipe, raw: Manifest, store: Store) -> None:
-        columns: dict[str, list[str]] = {table: [] for table in recipe.source}
-        for name in raw.columns:
-            table, _, column = name.partition(".")
-            columns[table].append(column)
-        check_columns(recipe, columns)
-        self._recipe, self._raw, self._store = recipe, raw, store
-        self._lookups = [JoinLookup(pa.concat_tables(self._parts(join.table)), join) for join in recipe.joins]
-
-    def batches(self) -> Iterator[tuple[int, pa.Table, SplitAssignment]]:
-        """Yield the number of rows so far, the batch, and the split assignment of its rows."""
-        rows = 0
-        for part in self._parts(self._recipe.main):
-            for start in range(0, part.num_rows, BATCH_ROWS):
-                batch = part.slice(start, BATCH_ROWS)
-                for lookup in self._lookups:
-                    batch = lookup.join(batch)
-                assigned = assign_splits(batch, self._recipe.split, self._recipe.seed, part.column_names)
-                rows += batch.num_rows
-                yield rows, batch, assigned
-
-    def _parts(self, table: str) -> Iterator[pa.Table]:
-        return (open_part(self._store, self._raw, part) for part in self._raw.splits[table])
-
-
-@dataclass(frozen=True, slots=True)
-class _FittedEncoders:
-    """The fitted encoders of all features and of the target."""
-
-    features: tuple[CategoryEncoder | NumberEncoder, ...]
-    target: TargetEncoder
-
-    def encoding(self) -> Encoding:
-        return Encoding(
-            features=tuple(feature for encoder in self.features for feature in encoder.features()),
-            task=self.target.task,
-            classes=self.target.classes,
-            train_prior=self.target.prior,
-        )
-
-    def column_names(self, grouped: bool) -> list[str]:
-        """Return the columns of the encoded data set. Raises RecipeError when two have the same name."""
-        features = [feature.name for feature in self.encoding().features]
-        names = [*features, TARGET_COLUMN, *([GROUP_COLUMN] if grouped else [])]
-        if clashes := sorted({name for name in names if names.count(name) > 1}):
-            raise RecipeError(
-                f"the encoded data set would have two columns called {', '.join(clashes)}: "
-                "rename those of the source"
-            )
-        return names
-
-    def encode(
-        self, table: pa.Table, assigned: SplitAssignment, names: list[str], dropped: Counter[str]
-    ) -> pa.Table:
-        """Return the encoded rows. `y` is null in rows that must be dropped, which `dropped` counts by
-        reason."""
-        y = _encode_target(table[self.target.target.column], self.target, dropped)
-        columns = [column for encoder in self.features for column in encoder.encode(table[encoder.name])]
-        groups = [] if assigned.groups is None else [assigned.groups]
-        return pa.table([*columns, y, *groups], names=names)
-
-
-def _fit(recipe: Recipe, source: _JoinedTable, report: ReportRows) -> _FittedEncoders:
-    """Fit the encoders on the train rows with a known target."""
-    fits: list[FeatureFit] = []
-    target: TargetFit | None = None
-    for rows, table, assigned in source.batches():
-        fits = fits or [FeatureFit(name, kind) for name, kind in _features(recipe, table.schema).items()]
-        target = target or TargetFit(recipe.target, table.schema.field(recipe.target.column).type)
-        in_train = pa.array(assigned.split_indices == SPLITS.index("train"))
-        train = table.filter(pc.and_(in_train, is_known(table[recipe.target.column])))
-        target.add(train[recipe.target.column])
-        for fit in fits:
-            fit.add(train[fit.name])
-        report("fitting", rows)
-    if target is None:
-        raise DataError(f"table {recipe.main} has no rows: there is nothing to learn from")
-    named = {*recipe.categorical, *recipe.numeric}
-    encoders = tuple(fit.encoder() for fit in fits if fit.name in named or fit.is_informative())
-    if not encoders:
-        raise DataError(
-            f"all columns of table {recipe.main} that could be features are constant in train: "
-            "name features under `categorical` and `numeric`"
-        )
-    target_encoder = target.encoder()
-    recipe.metric_for(target_encoder.task)
-    return _FittedEncoders(encoders, target_encoder)
-
-
-def _features(recipe: Recipe, schema: pa.Schema) -> dict[str, FeatureKind | None]:
-    """Return the columns to encode, and their kinds; None: inferred from the values.
-
-    Without named features these are all columns but the target, the leaks, the groups and timestamps.
-    """
-    for name in recipe.numeric:
-        if pa.types.is_string(schema.field(name).type):
-            raise RecipeError(
-                f"the numeric feature {name} contains text: name it under `categorical`, "
-                "or fix the values that are not numbers"
-            )
-    named: dict[str, FeatureKind | None] = {
-        **dict.fromkeys(recipe.categorical, "categorical"),
-        **dict.fromkeys(recipe.numeric, "numeric"),
-    }
-    if named:
-        return named
-    unused = {recipe.target.column, *recipe.leaks, *recipe.split.by}
-    return {
-        field.name: _inferred(field.type)
-        for field in schema
-        if field.name not in unused and not pa.types.is_temporal(field.type)
-    }
-
-
-def _inferred(kind: pa.DataType) -> FeatureKind | None:
-    if pa.types.is_floating(kind):
-        return "numeric"
-    return None if is_numeric(kind) else "categorical"
-
-
-def _encode_target(column: pa.ChunkedArray, encoder: TargetEncoder, dropped: Counter[str]) -> pa.ChunkedArray:
-    y = encoder.encode(column)
-    missing = column.length() - pc.sum(is_known(column)).as_py()
-    reasons = {
-        f"{encoder.target.column} is missing": missing,
-        f"{encoder.target.column} is of a class that train does not contain": y.null_count - missing,
-    }
-    dropped.update({reason: count for reason, count in reasons.items() if count})
-    return y

@@ -14,12 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from shoestring.data.recipe import Split
+from shoestring.data.sources.column_types import float_scalar, float_values
 
 SPLITS = ("train", "val", "test")
-
-GROUP_COLUMN = "_group"
-"""The column of group ids in a data set that was split by groups. A bootstrap draws the rows of a group
-together."""
 
 Hashes = np.ndarray[Any, np.dtype[np.uint64]]
 Indices = np.ndarray[Any, np.dtype[np.int64]]
@@ -70,8 +67,12 @@ def _group_text(value: object) -> str:
 
 
 def _digest(text: str, key: hashlib.blake2b) -> int:
+    return _digest_bytes(text.encode(), key)
+
+
+def _digest_bytes(data: bytes, key: hashlib.blake2b) -> int:
     found = key.copy()
-    found.update(text.encode())
+    found.update(data)
     return int.from_bytes(found.digest(), "little")
 
 
@@ -93,12 +94,15 @@ def _value_bits(column: pa.ChunkedArray, key: hashlib.blake2b) -> Hashes:
         column = column.cast(pa.int32() if kind.bit_width == 32 else pa.int64())
     elif pa.types.is_boolean(kind):
         column = column.cast(pa.int8())
+    elif pa.types.is_binary(kind):
+        return np.array([_digest_bytes(data or b"", key) for data in column.to_pylist()], np.uint64)
     elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
         encoded = column.cast(pa.string()).combine_chunks().dictionary_encode(null_encoding="encode")
         digests = np.array([_digest(repr(text), key) for text in encoded.dictionary.to_pylist()], np.uint64)
-        return digests[np.asarray(encoded.indices)] if len(column) else np.zeros(0, np.uint64)
+        return digests[np.from_dlpack(encoded.indices)] if len(column) else np.zeros(0, np.uint64)
+    numbers = column.cast(pa.float64(), safe=False).fill_null(float_scalar(np.nan))
     # Adding 0 turns -0 into 0.
-    values = column.cast(pa.float64(), safe=False).to_numpy() + 0.0
+    values = float_values(numbers) + 0.0
     values[np.isnan(values)] = np.nan
     bits: Hashes = np.ascontiguousarray(values).view(np.uint64)
     return bits
@@ -118,6 +122,6 @@ def _groups(columns: pa.Table) -> tuple[Indices, Indices]:
     first, groups = np.zeros(0, np.int64), np.zeros(columns.num_rows, np.int64)
     for name in columns.column_names:
         encoded = columns[name].combine_chunks().dictionary_encode(null_encoding="encode")
-        pairs = groups * len(encoded.dictionary) + np.asarray(encoded.indices).astype(np.int64)
+        pairs = groups * len(encoded.dictionary) + np.from_dlpack(encoded.indices).astype(np.int64)
         _, first, groups = np.unique(pairs, return_index=True, return_inverse=True)
     return first, groups

@@ -1,8 +1,9 @@
-"""Encode the target as the column `y`: int32 classes, or float32."""
+"""The target: its task, and its statistics in train."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -10,11 +11,12 @@ import pyarrow.compute as pc
 
 from shoestring.core.errors import DataError, RecipeError
 from shoestring.data.recipe import Target, Task
+from shoestring.data.sources.column_types import float_scalar
 from shoestring.data.transforms.encode import (
     RunningMoments,
     column_as_number,
-    column_as_text,
     count_values,
+    number_values,
 )
 
 MAX_CLASSES = 1000
@@ -25,27 +27,17 @@ that comes in steps usually has more.
 
 
 @dataclass(frozen=True, slots=True)
-class TargetEncoder:
-    """Encodes the target column. `prior`: the class shares of train; for regression its mean and standard
+class TargetStatistics:
+    """The target as train has it. `prior`: the class shares; for regression the mean and the standard
     deviation."""
 
-    target: Target
     task: Task
     classes: tuple[str, ...]
     prior: tuple[float, ...]
 
-    def encode(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
-        """Return int32[rows] or float32[rows]; null for a missing target or a class that train does not
-        contain."""
-        if self.task == "regression":
-            return column_as_number(column).cast(pa.float32(), safe=False)
-        if self.target.above is not None:
-            return pc.greater(column_as_number(column), self.target.above).cast(pa.int32())
-        return pc.index_in(column_as_text(column), pa.array(self.classes))
-
 
 class TargetFit:
-    """Fits the target encoder on the train rows with a known target, and infers the task."""
+    """Gathers the statistics of the target from rows with a known target, and infers the task."""
 
     def __init__(self, target: Target, kind: pa.DataType) -> None:
         self._target, self._kind = target, kind
@@ -63,52 +55,63 @@ class TargetFit:
         return is_numeric(self._kind)
 
     def add(self, column: pa.ChunkedArray) -> None:
-        """Add train rows."""
+        """Add rows."""
         if self._target.above is not None:
-            column = pc.greater(column_as_number(column), self._target.above)
+            column = is_above(column, self._target.above)
         elif is_numeric(self._kind):
-            self._moments.add(column)
+            self._moments.add(number_values(column))
         if len(self._counts) <= MAX_CLASSES:
             count_values(self._counts, column)
 
-    def encoder(self) -> TargetEncoder:
-        """Return the encoder, once all train rows were added.
-
-        Raises:
-            DataError: the target has fewer than two distinct values, or numbers that are too large.
-            RecipeError: the values do not fit the recipe's task.
+    @property
+    def task(self) -> Task:
+        """The recipe's task, or else the one that the rows so far suggest: binary for two distinct values,
+        multiclass for text and few whole numbers, otherwise regression.
         """
-        name, task = self._target.column, self._target.task or self._inferred()
-        count = len(self._counts)
-        if count < 2:
-            raise DataError(
-                f"the target {name} has {count} distinct value{'s' * (count != 1)}: "
-                "there is nothing to predict"
-            )
-        if task == "regression":
-            self._moments.require_bounded(name)
-            return TargetEncoder(self._target, task, (), (self._moments.mean, self._moments.sd))
-        if count > MAX_CLASSES or (task == "binary" and count != 2):
-            found = f"more than {MAX_CLASSES}" if count > MAX_CLASSES else str(count)
-            raise RecipeError(
-                f"the target {name} has {found} distinct values, "
-                f"which does not fit the task {task}: choose another `task`, or set `above`"
-            )
-        above = self._target.above
-        classes = tuple(sorted(self._counts, key=float if above is None and is_numeric(self._kind) else str))
-        prior = tuple(self._counts[text] / self._counts.total() for text in classes)
-        names = classes if above is None else (f"{name} <= {above:g}", f"{name} > {above:g}")
-        return TargetEncoder(self._target, task, names, prior)
-
-    def _inferred(self) -> Task:
-        """Return binary for two distinct values, multiclass for text and few whole numbers, otherwise
-        regression."""
-        if len(self._counts) == 2:
-            return "binary"
+        if self._target.task or len(self._counts) == 2:
+            return self._target.task or "binary"
         few = len(self._counts) <= MAX_INFERRED_CLASSES
         if not is_numeric(self._kind) or (pa.types.is_integer(self._kind) and few):
             return "multiclass"
         return "regression"
+
+    def statistics(self) -> TargetStatistics:
+        """Return the statistics, once all rows were added. Raises what `target_statistics` raises."""
+        return target_statistics(self._target, self.task, self._kind, self._counts, self._moments)
+
+
+def target_statistics(
+    target: Target, task: Task, kind: pa.DataType, counts: Mapping[str, int], moments: RunningMoments
+) -> TargetStatistics:
+    """Return the statistics of a target of type `kind`: from the rows of each class, or from the moments of
+    its numbers.
+
+    Raises:
+        DataError: the target has fewer than two distinct values, or numbers that are too large.
+        RecipeError: the values do not fit the recipe's task.
+    """
+    name, count = target.column, len(counts)
+    if task == "regression":
+        count = (moments.low <= moments.high) + (moments.low < moments.high)
+    if count < 2:
+        raise DataError(
+            f"the target {name} has {count} distinct value{'s' * (count != 1)}: there is nothing to predict"
+        )
+    if task == "regression":
+        moments.require_bounded(name)
+        return TargetStatistics(task, (), (moments.mean, moments.sd))
+    if count > MAX_CLASSES or (task == "binary" and count != 2):
+        found = f"more than {MAX_CLASSES}" if count > MAX_CLASSES else str(count)
+        raise RecipeError(
+            f"the target {name} has {found} distinct values, "
+            f"which does not fit the task {task}: choose another `task`, or set `above`"
+        )
+    above = target.above
+    classes = tuple(sorted(counts, key=float if above is None and is_numeric(kind) else str))
+    rows = sum(counts.values())
+    prior = tuple(counts[text] / rows for text in classes)
+    names = classes if above is None else (f"{name} <= {above:g}", f"{name} > {above:g}")
+    return TargetStatistics(task, names, prior)
 
 
 def is_numeric(kind: pa.DataType) -> bool:
@@ -118,3 +121,8 @@ def is_numeric(kind: pa.DataType) -> bool:
 def is_known(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return which rows have a target: bool[rows]."""
     return pc.is_valid(column_as_number(column) if is_numeric(column.type) else column)
+
+
+def is_above(column: pa.ChunkedArray, limit: float) -> pa.ChunkedArray:
+    """Return which numbers are above the limit; null where the number is."""
+    return pc.greater(column_as_number(column), float_scalar(limit))

@@ -31,7 +31,19 @@ def curve_section(story: RunStory) -> Html | None:
     legend = tag("p", _swatch("train", "train"), _swatch("validation", "validation"), class_="legend")
     paid = "" if curve.run_id == story.run_id else f" Run {curve.run_id} trained this model and paid for it."
     return text(
-        tag("p", f"{plot.description}{paid}", class_="prose"), tag("figure", caption, legend, *charts)
+        tag("p", f"{plot.description}{paid}{_time_text(curve)}", class_="prose"),
+        tag("figure", caption, legend, *charts),
+    )
+
+
+def _time_text(curve: TrainingCurve) -> str:
+    """Return where the time went; nothing if an earlier version trained."""
+    shares = curve.time_shares
+    if shares is None:
+        return ""
+    waited = f"waited {shares.read:.0%} for rows to be read and {shares.decode:.0%} for them to be decoded"
+    return (
+        f" It computed for {shares.compute:.0%} of its time, and {waited} (bottleneck: {shares.bottleneck})."
     )
 
 

@@ -17,6 +17,7 @@ from shoestring.routing.offers.offer_table import OfferTable, stage_offer_table
 from shoestring.routing.pages.decision_view import (
     OfferView,
     budget_deductions,
+    engine_text,
     offer_views,
     unlisted_counts,
 )
@@ -81,6 +82,11 @@ def _money_text(question: Question, choice: Choice | None) -> str:
         parts.append(f"stage budget {number_text.dollars(question.stage_budgets[question.stage])}")
     if question.deadline_left_s is not None:
         parts.append(f"{number_text.duration(max(question.deadline_left_s, 0.0))} to the deadline")
+    if question.soft_left_s is not None:
+        soft = number_text.duration(max(question.soft_left_s, 0.0))
+        parts.append(f"{soft} to a soft deadline, which it may miss")
+    if question.engine is not None:
+        parts.append(f"engine {engine_text(question)}")
     of = f" of {number_text.size(question.row_bytes)}" if question.row_bytes else ""
     parts.append(f"{number_text.count(question.rows)} rows{of}")
     return "; ".join(parts) + "."

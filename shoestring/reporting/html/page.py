@@ -8,6 +8,7 @@ from importlib.resources import files
 from shoestring.reporting import number_text
 from shoestring.reporting.html.changes import changes_table, migration_checks_table, resources_table
 from shoestring.reporting.html.curve import curve_section
+from shoestring.reporting.html.data_section import data_section
 from shoestring.reporting.html.decisions import decision_section
 from shoestring.reporting.html.markup import Html, tag, text
 from shoestring.reporting.html.outcome import actuals_table, hindsight_table
@@ -47,6 +48,7 @@ def _sections(story: RunStory) -> list[tuple[str, str, Html | None]]:
     return [
         ("quality", "Quality", quality_section(story)),
         ("loss", "Loss against dollars", curve_section(story)),
+        ("data", "Data", data_section(story)),
         ("stages", "Stages", stages_table(story) if story.start_accounts else None),
         ("actuals", "Estimate against actual", actuals_table(story)),
         ("hindsight", "Hindsight", hindsight_table(story)),
@@ -115,10 +117,17 @@ def _figures(story: RunStory, summary: RunSummary) -> list[Html]:
     time = _figure(
         "Wall time",
         number_text.duration(summary.wall_s) if story.start_accounts else "none",
-        tag("p", started),
+        tag("p", f"{started}{_deadline(summary)}"),
     )
     quality = quality_figure(story)
     return [quality, money, time] if quality else [money, time]
+
+
+def _deadline(summary: RunSummary) -> str:
+    if summary.deadline_at is None or summary.status == "running":
+        return ""
+    deadline = f"deadline {number_text.utc_time(summary.deadline_at)}"
+    return f"; {deadline} missed by {summary.late_s:,.1f} s" if summary.late_s else f"; {deadline} met"
 
 
 def _overrun(summary: RunSummary) -> str:

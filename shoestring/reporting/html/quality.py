@@ -152,11 +152,24 @@ def _cell(score: Score | None) -> Html | None:
 
 def _cost_text(seconds: float, cpu_s: float | None, usd: Decimal | None) -> str:
     """Return what a fit took: seconds, and CPU-seconds and dollars where they are known."""
-    cost = [
+    cost = _costs(cpu_s, usd)
+    return number_text.duration(seconds) + (f" ({', '.join(cost)})" if cost else "")
+
+
+def _costs(cpu_s: float | None, usd: Decimal | None) -> list[str]:
+    return [
         *([] if cpu_s is None else [f"{cpu_s:.1f} CPU-seconds"]),
         *([] if usd is None else [number_text.dollars(usd)]),
     ]
-    return number_text.duration(seconds) + (f" ({', '.join(cost)})" if cost else "")
+
+
+def _training_sentences(results: EvaluationResults) -> list[str]:
+    """Return the seconds of the training loop, and what its whole stage took: more, on more than one core."""
+    stage = " and ".join(_costs(results.training_cpu_s, results.training_usd))
+    return [
+        f"Training took {number_text.duration(results.training_s)}.",
+        *([f"Its stage took {stage}, with its start, its imports and its checkpoints."] if stage else []),
+    ]
 
 
 def _fit_sentence(results: EvaluationResults, name: str, fit: BaselineFit) -> str:
@@ -173,10 +186,9 @@ def _conditions(results: EvaluationResults, run_id: str) -> Html:
     """Return the conditions of the comparison."""
     unit = "groups of rows" if results.resampling_unit == "groups" else "rows"
     sampled = f"{number_text.count(results.unit_count)} {unit}"
-    training = _cost_text(results.training_s, results.training_cpu_s, results.training_usd)
     sentences = [
         f"Intervals by bootstrap over {sampled}, {number_text.count(results.resamples)} times.",
-        f"Training took {training}.",
+        *_training_sentences(results),
     ]
     sentences += [_fit_sentence(results, each.name, each.fit) for each in results.baselines if each.fit]
     if results.run_id != run_id:

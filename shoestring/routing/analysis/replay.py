@@ -15,7 +15,7 @@ from shoestring.routing.decision import Decision
 
 
 class Replay(Record):
-    """What a replay found. `text` is a unified diff, or why the decision cannot be replayed.
+    """The result of a replay. `text` is a unified diff, or why the decision cannot be replayed.
 
     same: the same decision, byte for byte; differs: the current code makes another one of the question, so
     the code or the record was changed; not-replayable: another version of the algorithm made it.

@@ -11,6 +11,7 @@ from shoestring.routing.candidates import BYTES_PER_GB, UNKNOWN_SIZE_RATIO
 from shoestring.routing.dag import FIRST_SOURCE, build_dag
 from shoestring.routing.decision import Choice
 from shoestring.routing.offers.factors import add_volume
+from shoestring.routing.offers.reading import read_passes
 from shoestring.routing.question import Question
 
 
@@ -35,7 +36,8 @@ def stage_transfers(question: Question, choice: Choice) -> tuple[tuple[Transfer,
     if need.reads == "none":
         datasets = []
     read = tuple(
-        Transfer(source, region, _gb(question, row_bytes, stored)) for source, row_bytes, stored in datasets
+        Transfer(source, region, _gb(question, row_bytes, stored) * read_passes(need, stored))
+        for source, row_bytes, stored in datasets
     )
     written_gb = _gb(question, need.writes_bytes_per_row, choice.format)
     return read, Transfer(region, tariffs.store_region, written_gb)

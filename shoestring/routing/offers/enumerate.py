@@ -32,6 +32,7 @@ from shoestring.routing.candidates import (
 )
 from shoestring.routing.dag import FIRST_SOURCE, Dag, build_dag
 from shoestring.routing.offers.factors import Fleet, InputDataset, StageFactors
+from shoestring.routing.offers.reading import writable_formats
 from shoestring.routing.question import Question
 
 NOT_OF_MACHINE = frozenset({"name", "node_pool", "startup_s", "region", "markets", "capacity"})
@@ -95,9 +96,7 @@ def _stages(
         stored = stored_format_index(formats, each.format, each.storage_class)
         datasets[FIRST_SOURCE - 1 - index] = InputDataset((stored,), each.row_bytes, store_region)
     factors, cached = list[StageFactors](), dict[int, CachedOffer]()
-    written = [
-        tuple(range(len(formats))) if need.writes_bytes_per_row else (NONE,) for need in question.needs
-    ]
+    written = [writable_formats(question, dag, formats, stage) for stage in range(len(question.needs))]
     for stage, need in enumerate(question.needs):
         inputs = tuple(datasets[source] for source in dag.sources[stage]) or (
             InputDataset((NONE,), 0, store_region),
@@ -234,7 +233,14 @@ def _shortages(
     pool: Ints,
     market: Ints,
 ) -> Ints:
-    """Return, by target, the index in REFUSAL_CODES of a lack of capacity or a recent stock-out, or -1."""
+    """Return, by target, the index in REFUSAL_CODES of a lack of capacity or a recent stock-out, or -1.
+
+    A pod that exists is short of nothing where it is, and cannot be anywhere else.
+    """
+    if pod := question.existing_pod:
+        is_there = np.array([each.name == pod.pool for each in pools], dtype=np.bool_)[pool]
+        is_there &= market == (markets.index(pod.market) if pod.market in markets else NONE)
+        return np.where(is_there, NONE, REFUSAL_CODES.index(RefusalCode.POD_ELSEWHERE))
     full = np.array([each is not None and _is_full(each) for each in capacities], dtype=np.bool_)[pool]
     short = np.where(full, REFUSAL_CODES.index(RefusalCode.NO_CAPACITY), NONE)
     for stockout in question.stockouts:

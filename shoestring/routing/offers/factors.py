@@ -1,8 +1,8 @@
 """The cost factors of one stage's offers: tables by kind of machine, by format and by region.
 
-    reading   = scan: one pass over the rows in their format
-                shuffled: the same once, to decode, then samples x one random read of a packed record from
-                memory (a loader keeps what it decoded)
+    reading   = scan: one pass over the rows in their format, fetched from the store where it sends copies
+                shuffled: the same once (of shards, which are streamed, in each pass that the stage may make),
+                then samples x one random read of a packed record (a loader keeps what it decoded)
     work      = samples x (row seconds + random read)
     transfer  = bytes read into the pool's region, from their storage class, and bytes written out of it
     storage   = bytes written x time stored, on their storage class
@@ -42,6 +42,7 @@ from shoestring.routing.candidates import (
     round_up,
 )
 from shoestring.routing.dag import read_combinations
+from shoestring.routing.offers.reading import read_passes, read_seconds
 from shoestring.routing.question import Question, sample_range
 
 Table = TypeVar("Table", Floats, Ints)
@@ -195,8 +196,8 @@ class StageFactors:
         return _us(self._sum_inputs([self._scan_seconds(rows, given.row_bytes) for given in self.inputs]))
 
     def _scan_seconds(self, rows: int, row_bytes: int) -> Floats:
-        speeds = ((each.scan_ns_per_row / 1e9, each.scan_bytes_per_s) for each in self.speeds)
-        return np.array([*(rows * (row_s + row_bytes / bytes_per_s) for row_s, bytes_per_s in speeds), 0.0])
+        seconds = (read_seconds(self.question, self.need, each, row_bytes) for each in self.speeds)
+        return np.array([*(rows * each for each in seconds), 0.0])
 
     def _take_s(self) -> float:
         """Return the seconds of one random read: of packed records, or else of the first format."""
@@ -236,7 +237,9 @@ class StageFactors:
         return egress_table(self.question.tariffs, self._routes_out(), self.write_gb, earlier).ravel()
 
     def _read_gb(self, given: InputDataset) -> Floats:
-        return self._sizes_gb(0 if self.need.reads == "none" else given.row_bytes)
+        passes = np.array([*(read_passes(self.need, each.format) for each in self.speeds), 1.0])
+        sizes_gb: Floats = self._sizes_gb(0 if self.need.reads == "none" else given.row_bytes) * passes
+        return sizes_gb
 
     def _routes_in(self, given: InputDataset) -> list[tuple[str, str]]:
         return [(given.region, region) for region in self.fleet.regions]

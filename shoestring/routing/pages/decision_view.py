@@ -96,6 +96,25 @@ def reserved_later_s(decision: Decision) -> float:
     return path_s[0]
 
 
+def late_s(decision: Decision) -> float:
+    """Return by how many seconds a choice misses a soft deadline at P95, with the stages after it; 0: it does
+    not.
+    """
+    soft_s, choice = decision.question.soft_left_s, decision.choice
+    if soft_s is None or choice is None:
+        return 0.0
+    return max(0.0, choice.p95_s + reserved_later_s(decision) - soft_s)
+
+
+def engine_text(question: Question) -> str:
+    """Return what the engine takes between the stages; empty where the question does not say."""
+    times = question.engine
+    if times is None:
+        return ""
+    kept = f"{question.engine_s:,.1f} s kept, " if question.deadline_left_s is not None else ""
+    return f"{times.engine}: {kept}{times.step_s:,.1f} s from a stage to the next ({times.source})"
+
+
 def selected_row(decision: Decision) -> int | None:
     """Return the number of the selected candidate; None if nothing was selected."""
     return None if decision.choice is None else decision.choice.candidate

@@ -10,7 +10,7 @@ from shoestring.core.text import join_names, microusd_text, ms_text
 from shoestring.routing.candidates import format_text, offer_text
 from shoestring.routing.decision import Choice, Decision
 from shoestring.routing.offers.offer_table import stage_offer_table
-from shoestring.routing.pages.decision_view import budget_deductions, offer_views
+from shoestring.routing.pages.decision_view import budget_deductions, engine_text, late_s, offer_views
 from shoestring.routing.pages.refusal_text import nearest_offer, smallest_change
 from shoestring.routing.question import Question
 from shoestring.routing.text_table import TextTable, escape_markdown, markdown_lines, text_lines
@@ -145,19 +145,24 @@ def _limits(decision: Decision) -> PageRows:
     return [
         ("money", sums + reserved),
         *([("stage budget", f"${declared}, declared")] if declared is not None else []),
-        ("time", _time_text(question)),
+        ("time", _time_text(decision)),
+        *([("engine", engine_text(question))] if question.engine else []),
         *([("search", _gap_text(decision.optimality_gap_ppm))] if decision.optimality_gap_ppm != 0 else []),
         *_other_policy(decision),
         *(("note", note) for note in question.notes),
     ]
 
 
-def _time_text(question: Question) -> str:
+def _time_text(decision: Decision) -> str:
+    question = decision.question
+    if question.soft_left_s is not None:
+        left_s = max(question.soft_left_s, 0)
+        return f"{left_s:,.1f} s left to a soft deadline: {late_s(decision):,.1f} s late at P95"
     if question.deadline_left_s is None:
         return "no deadline"
     if not question.deadline_used_s:
         return f"{max(question.deadline_left_s, 0):,.1f} s left"
-    used = f"{question.deadline_used_s:,.1f} s used, or kept for routers and the engine"
+    used = f"{question.deadline_used_s:,.1f} s used, or kept for the engine"
     return f"{max(question.deadline_left_s, 0):,.1f} s left, after {used}"
 
 

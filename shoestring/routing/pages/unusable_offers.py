@@ -28,6 +28,9 @@ def unusable(code: RefusalCode, question: Question, need: Need, pool: Pool, mark
         case RefusalCode.STOCK_OUT:
             stockout = question.stockout(pool, market)
             return f"excluded until {utc_text(stockout.until)}: {stockout.reason}" if stockout else ""
+        case RefusalCode.POD_ELSEWHERE:
+            pod = question.existing_pod
+            return f"its pod exists already, on {pod.pool} {pod.market}" if pod else ""
         case RefusalCode.NO_CAPACITY:
             return no_capacity(pool, pool.capacity)
         case RefusalCode.NO_PRICE:

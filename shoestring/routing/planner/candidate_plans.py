@@ -183,15 +183,24 @@ class CandidatePlans:
         lowest = np.where(few < every, np.minimum(few, price), price).min()
         return float(lowest) - ROUNDING_MICRO / max(best.min_samples, 1)
 
-    @cached_property
-    def shortest_ms(self) -> int | None:
-        """The minimum P95 time of the plans that the money allows; None: it allows none."""
-        needs_micro, needs_ms = self.trade_offs()
-        affordable_ms = needs_ms[needs_micro <= self.limits.left_micro]
+    def cheapest_micro(self, left_ms: int) -> int | None:
+        """Return the minimum P95 money of the plans within a time; None: there is none."""
+        needs_micro, needs_ms = self.trade_offs
+        in_time = needs_micro[needs_ms <= left_ms]
+        return int(in_time.min()) if len(in_time) else None
+
+    def shortest_ms(self, left_micro: int) -> int | None:
+        """Return the minimum P95 time of the plans that an amount of money allows; None: it allows none."""
+        needs_micro, needs_ms = self.trade_offs
+        affordable_ms = needs_ms[needs_micro <= left_micro]
         return int(affordable_ms.min()) if len(affordable_ms) else None
 
+    @cached_property
     def trade_offs(self) -> tuple[Ints, Ints]:
-        """Return P95 money and P95 time of plans, including all that are Pareto-optimal in the two."""
+        """P95 money and P95 time of plans, including all that are Pareto-optimal in the two.
+
+        Of a chain, these are the plans for any money and time.
+        """
         current, micro, ms = self.current, [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
         for format_left in current.formats:
             if (continuations := self.lookahead.trade_offs(format_left)) is not None:

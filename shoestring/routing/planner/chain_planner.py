@@ -30,7 +30,7 @@ from shoestring.routing.candidates import Candidates
 from shoestring.routing.dag import build_dag
 from shoestring.routing.planner.candidate_plans import CandidatePlans
 from shoestring.routing.planner.current_stage import CurrentStage
-from shoestring.routing.planner.dag.search import PLANS_PER_STATE, find_dag_plans
+from shoestring.routing.planner.dag.search import PLANS_PER_STATE, DagSearch
 from shoestring.routing.planner.partial_plans import (
     UNBOUNDED,
     NeedRange,
@@ -65,7 +65,7 @@ def find_plans(
     current = CurrentStage(question, candidates, limits)
     if build_dag(question.needs, question.upstream).is_chain:
         return CandidatePlans(current, ChainLookahead(question, candidates, limits, prune_above_offers))
-    return find_dag_plans(question, candidates, current, rounds, prune_above_offers)
+    return DagSearch(question, candidates, current, rounds, prune_above_offers).plans(limits)
 
 
 class ChainLookahead:

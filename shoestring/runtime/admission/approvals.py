@@ -11,7 +11,7 @@ from shoestring.core import store_layout
 from shoestring.core.errors import ApprovalNeeded, LedgerConflict, Refused, UnknownName, UsageError
 from shoestring.core.money import usd
 from shoestring.core.record import record_bytes
-from shoestring.data.run_records import Run
+from shoestring.data.run_records import Run, open_run
 from shoestring.spending.approvals import (
     Approval,
     ApprovalRequest,
@@ -161,10 +161,26 @@ def previous_request(world: World, run: Run) -> tuple[Decimal, float | None]:
     return run.record.recipe.budget_usd, None
 
 
+def open_request(world: World, run_id: str) -> ApprovalRequest | None:
+    """Return the request for the next start of a run; None: it has made none since its last start."""
+    request = read_approval_request(world.store, run_id)
+    starts = open_run(world.store, run_id).starts if request else ()
+    return None if request and starts and starts[-1].started_at > request.requested_at else request
+
+
+def check_not_ended(run: Run, account: AccountState | None, request: ApprovalRequest | None) -> None:
+    """Raise Refused if there is nothing to approve: the run has ended, and no further start is requested."""
+    if account is not None and account.closed and request is None:
+        raise Refused(
+            f"{run.run_id} has ended, and an approval adds nothing to it: `shoestring run --resume "
+            f"{run.run_id} --budget AMOUNT` resumes it, and requests an approval if it needs one"
+        )
+
+
 def pending_approval(world: World, run_id: str) -> ApprovalRequest | None:
     """Return the approval request that blocks a run; None: none does."""
-    request = read_approval_request(world.store, run_id)
-    if request is None or any(world.store.list(store_layout.starts(run_id))):
+    request = open_request(world, run_id)
+    if request is None:
         return None
     given = read_approvals(world.store, run_id)
     return None if valid_approval(given, request.budget_usd, world.clock.now()) else request

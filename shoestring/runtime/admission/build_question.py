@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from typing import Any
 
+from shoestring.config.engines import EngineTimes
+from shoestring.config.retention import held_tariffs
 from shoestring.config.tariffs import Tariffs
 from shoestring.config.world import PriceBook, World
 from shoestring.core import store_layout
-from shoestring.core.datasets import VolumeProbe
 from shoestring.core.interfaces import Store
 from shoestring.core.record import digest, record_bytes
 from shoestring.core.types import STANDARD_CLASS, Format, Need, Pool, StockOut
-from shoestring.data.formats.volume_probe import load_or_probe
+from shoestring.data.formats.volume_probe import reading_fields
 from shoestring.data.recipe import Recipe
+from shoestring.data.source import TextSettings
+from shoestring.data.sources.images.image_needs import with_images
 from shoestring.data.storage.blobs import load_manifest
 from shoestring.pricing.learning import learn
 from shoestring.routing.dag import UpstreamStage
@@ -30,9 +34,22 @@ from shoestring.runtime.admission.stage_request import (
 )
 from shoestring.runtime.records.commitments import with_used_hours
 from shoestring.runtime.records.egress_usage import with_egress_usage
-from shoestring.runtime.records.overhead import overhead_s
 from shoestring.runtime.records.policy_trial import rollback_reason
 from shoestring.runtime.records.receipt_history import KnownReceipts, current_stockouts, known_receipts
+
+TOKEN_US: dict[str, float] = {"train": 14.0, "evaluate": 4.0}
+LOGIT_US: dict[str, float] = {"train": 0.012, "evaluate": 0.003}
+"""Estimated microseconds of a reference core for a token of text, and for each token of the vocabulary, with
+the default net, whose 4 layers have 64 units."""
+
+BPE_US_PER_BYTE = 1.5
+"""Estimated microseconds of a reference core to train and apply a byte-pair vocabulary, for each byte."""
+
+LOGIT_COPIES: dict[str, int] = {"train": 4, "evaluate": 2}
+"""Copies of the logits that are in memory at once: of a batch in a step of training, and in evaluation of one
+row where it is long (short rows are computed several at a time, which takes less than TEXT_MEMORY_GB)."""
+
+TEXT_MEMORY_GB = 1.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +62,45 @@ class InputSize:
     storage_class: str = STANDARD_CLASS
 
 
-def with_recipe_limits(need: Need, recipe: Recipe) -> Need:
+def with_recipe_limits(need: Need, recipe: Recipe, row_bytes: int = 0) -> Need:
     """Return the need with the name of its work; an elastic stage reads its data at most as often as the
-    recipe allows.
+    recipe allows. An epoch over a share of the rows is that share of a pass.
+
+    `row_bytes`: of the input of the first stage of a question, whose later ones are computed from it.
     """
-    passes = min(need.passes, float(recipe.train.max_epochs)) if need.elastic else need.passes
-    return need.model_copy(update={"passes": passes, "work": need.work or recipe.name})
+    named: dict[str, Any] = {"work": need.work or recipe.name}
+    if recipe.text is not None:
+        need = with_tokens(need, recipe, recipe.text)
+    if recipe.image is not None:
+        need = with_images(need, recipe.image, row_bytes)
+    if not need.elastic:
+        return need.model_copy(update=named)
+    passes = min(need.passes, float(recipe.train.max_epochs)) * recipe.train.rows_share
+    return need.model_copy(update={**named, "passes": passes, "min_passes": min(need.min_passes, passes)})
+
+
+def with_tokens(need: Need, recipe: Recipe, text: TextSettings) -> Need:
+    """Return the need of a stage whose rows are tokens, if it computes with each. Evaluation reads the
+    test split alone."""
+    if need.stage == "preprocess" and text.vocabulary is not None:
+        row_bytes = text.row_tokens * text.bytes_per_token
+        return need.model_copy(update={"cpu_us_per_row": BPE_US_PER_BYTE * row_bytes})
+    if need.stage not in TOKEN_US:
+        return need
+    vocabulary = text.vocabulary or 256
+    token_us = TOKEN_US[need.stage] + LOGIT_US[need.stage] * vocabulary
+    share = recipe.split.test if need.stage == "evaluate" else 1.0
+    rows = recipe.train.batch_rows if need.stage == "train" else 1
+    logits_gb = LOGIT_COPIES[need.stage] * 4 * rows * text.row_tokens * vocabulary / 1e9
+    # The baselines of texts take a second, and are made each time.
+    paid_once = {"once_setup_s": 0.0, "once_cpu_us_per_row": 0.0}
+    return need.model_copy(
+        update={
+            "cpu_us_per_row": token_us * text.row_tokens * share,
+            "memory_fixed_gb": TEXT_MEMORY_GB + logits_gb,
+            **paid_once,
+        }
+    )
 
 
 def with_min_memory(needs: tuple[Need, ...], rows: int, min_memory_gb: float) -> tuple[Need, ...]:
@@ -62,7 +112,7 @@ def with_min_memory(needs: tuple[Need, ...], rows: int, min_memory_gb: float) ->
     return (first, *needs[1:])
 
 
-def input_size(store: Store, recipe: Recipe, upstream: str) -> InputSize:
+def input_size(world: World, recipe: Recipe, upstream: str) -> InputSize:
     """Return the size of a stage's input, from the upstream manifest; the first stage's from the source
     files.
     """
@@ -70,9 +120,14 @@ def input_size(store: Store, recipe: Recipe, upstream: str) -> InputSize:
         # Imported here: only the first stage's router needs the libraries that read source files.
         from shoestring.data.sources.files import estimate_size
 
-        size = estimate_size(recipe)
+        size = estimate_size(recipe, world.remote)
         return InputSize(size.rows_estimate, size.row_bytes, None)
-    manifest = load_manifest(store, upstream)
+    manifest = load_manifest(world.store, upstream)
+    if recipe.text is not None and manifest.encoding is None:
+        # The rows that preprocess makes of these documents decide what the stages after it cost.
+        rows = recipe.text.expected_rows(manifest.rows * manifest.row_bytes)
+        row_bytes = recipe.text.row_tokens * recipe.text.bytes_per_token
+        return InputSize(rows, row_bytes, manifest.format, manifest.storage_class)
     return InputSize(manifest.rows, manifest.row_bytes, manifest.format, manifest.storage_class)
 
 
@@ -97,14 +152,6 @@ def joined_inputs(
     )
 
 
-def probe_volume(world: World) -> VolumeProbe:
-    """Return the speeds of the formats in the folder that the store serves files from, where stages read and
-    write.
-    """
-    world.store.put(store_layout.LOCAL_PROBE, b"", if_absent=True)
-    return load_or_probe(world.store, world.store.fetch(store_layout.LOCAL_PROBE).parent, world.clock)
-
-
 @dataclass(frozen=True, slots=True)
 class QuestionContext:
     """The cluster, prices, cache, receipts and stock-outs that were read for a question, each once."""
@@ -125,11 +172,12 @@ def read_context(world: World, request: StageRequest) -> QuestionContext:
     """Read the cluster, the prices, the cache and the receipts for a question."""
     recipe, store, now = request.recipe, world.store, world.clock.now()
     prices, pools = world.prices.book(), world.cluster.pools()
-    size, work = input_size(store, recipe, request.inputs.upstream), stage_work(world, request)
+    size, work = input_size(world, recipe, request.inputs.upstream), stage_work(world, request)
     # Results of an external component are not cached here.
     keys = lookup_keys(world, work) if request.metered else ()
     limited = tuple(
-        with_recipe_limits(without_paid_part(world, each, work), recipe) for each in request.needs
+        with_recipe_limits(without_paid_part(world, each, work), recipe, size.row_bytes)
+        for each in request.needs
     )
     known = known_receipts(store, request.run_id, [each.stage for each in limited], request.began_at)
     stockouts, stockout_notes = current_stockouts(store, now)
@@ -177,15 +225,14 @@ def question_in(read: QuestionContext, world: World, request: StageRequest) -> Q
         spent_usd=request.spent_usd,
         held_usd=request.held_usd,
         stage_budgets=request.stage_budgets,
-        deadline_left_s=deadline_left_s(world, request),
-        deadline_used_s=deadline_used_s(world, request),
+        **time_fields(request.engine, request.engine_s, request.deadline_left_s, request.deadline_used_s),
         pools=read.pools,
         quotes=read.prices.quotes,
         rejected_prices=read.prices.rejected,
         commitments=with_used_hours(world.store, read.prices.committed),
         stockouts=read.stockouts,
-        tariffs=with_egress_usage(world.store, read.prices.tariffs, read.now),
-        speeds=probe_volume(world).speeds,
+        tariffs=current_tariffs(world, read),
+        **reading_fields(world.store, world.clock),
         learned=learn(read.known.receipts, read.needs, read.pools),
         exploration_sd=exploration_sd(world.policy, read.needs[0], read.known.migrations),
         images=world.images,
@@ -197,26 +244,29 @@ def question_in(read: QuestionContext, world: World, request: StageRequest) -> Q
     )
 
 
+def current_tariffs(world: World, read: QuestionContext) -> Tariffs:
+    """Return the tariffs, with this month's transfers and the time for which data will be stored."""
+    held = held_tariffs(read.prices.tariffs, world.policy.retention)
+    return with_egress_usage(world.store, held, read.now)
+
+
+def time_fields(
+    engine: EngineTimes | None, engine_s: float, left_s: float | None, used_s: float
+) -> dict[str, Any]:
+    """Return the fields of a question with `left_s` to its deadline, of which the engine takes `engine_s`.
+
+    `left_s` None: no deadline. `used_s`: the seconds of it that have passed.
+    """
+    fields = {"engine": engine, "engine_s": engine_s, "deadline_left_s": None, "deadline_used_s": 0.0}
+    if left_s is None:
+        return fields
+    return fields | {"deadline_left_s": left_s - engine_s, "deadline_used_s": max(0.0, used_s + engine_s)}
+
+
 def question_digests(world: World, request: StageRequest, cache_key: str) -> dict[str, str]:
     """Return the digests of what the question was made from, and the keys of the stage's inputs."""
     recipe_sha256 = digest(record_bytes(request.recipe))
     return {"world": world.digest, "recipe": recipe_sha256, "cache": cache_key} | asdict(request.inputs)
-
-
-def deadline_left_s(world: World, request: StageRequest) -> float | None:
-    """Return the seconds until the deadline, less those that the remaining routers and the exit step take;
-    None: no deadline.
-    """
-    if request.deadline_left_s is None:
-        return None
-    return request.deadline_left_s - overhead_s(world, len(request.needs))
-
-
-def deadline_used_s(world: World, request: StageRequest) -> float:
-    """Return the seconds of the deadline that have passed or that routers take; 0: no deadline."""
-    if request.deadline_left_s is None:
-        return 0.0
-    return request.deadline_used_s + overhead_s(world, len(request.needs))
 
 
 def unpriced_note(size: InputSize, tariffs: Tariffs) -> tuple[str, ...]:

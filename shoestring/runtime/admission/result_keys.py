@@ -7,6 +7,7 @@ stage's image found there and recorded. Until one has, no key is known, and the 
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -15,14 +16,14 @@ from pydantic import JsonValue
 from shoestring.config.world import World
 from shoestring.core import store_layout
 from shoestring.core.errors import DataError, NotInStore, StageFailed
-from shoestring.core.interfaces import Store
 from shoestring.core.pod_ref import ClusterPod
 from shoestring.core.record import StoredRecord, digest, record_bytes
-from shoestring.core.types import Need
+from shoestring.core.types import Need, StageOutcome
 from shoestring.data.recipe import Recipe
 from shoestring.data.run_records import read_record
 from shoestring.data.storage import cache
-from shoestring.data.storage.import_closure import import_closure, library_versions
+from shoestring.data.storage.blobs import put_blob
+from shoestring.data.storage.import_closure import ImportClosure, import_closure, library_versions
 from shoestring.runtime.admission.stages import stage_module
 from shoestring.stages.work import Origin
 
@@ -65,13 +66,22 @@ class StageWork:
 
 
 def lookup_keys(world: World, work: StageWork) -> tuple[str, ...]:
-    """Return the keys under which a router looks for the stage's result; none if its libraries are unknown.
+    """Return the keys under which a router looks for the stage's result; none if its libraries are unknown,
+    or the content of a remote source.
 
     The first is that of all runs, unless other runs cannot use the result. The second is the run's own.
     """
     code, libraries = stage_code(work.stage, work.origin)
     versions = known_libraries(world, work.image, work.stage, libraries)
-    return () if versions is None else tuple(key for key, _ in _keys(world.store, work, code, versions))
+    if versions is None or (contents := input_contents(world, work)) is None:
+        return ()
+    return tuple(key for key, _ in _keys(work, code, versions, contents))
+
+
+def shared_key(work: StageWork, libraries: dict[str, str], contents: dict[str, str]) -> tuple[str, KeyFields]:
+    """Return the key of a built-in stage's result for all runs, and the values that it is the digest of."""
+    code, _ = stage_code(work.stage, None)
+    return _keys(work, code, libraries, contents)[0]
 
 
 def saving_key(world: World, work: StageWork, only_its_run: bool) -> tuple[str, KeyFields]:
@@ -79,9 +89,31 @@ def saving_key(world: World, work: StageWork, only_its_run: bool) -> tuple[str, 
 
     Code and libraries are this pod's, which may be newer than its router's.
     """
-    code, libraries = pod_code(work.stage, work.origin)
-    keys = _keys(world.store, work, code, library_versions(libraries))
+    code = pod_closure(work.stage, work.origin)
+    # A remote source that has changed since it was read: no router looks under such a key.
+    contents = input_contents(world, work) or {"source": f"changed-{uuid.uuid4().hex}"}
+    keys = _keys(work, code.digest, library_versions(code.libraries), contents)
     return keys[-1] if only_its_run else keys[0]
+
+
+def publish_result(world: World, work: StageWork, outcome: StageOutcome) -> StageOutcome:
+    """Cache what this pod computed; return the result that its run uses.
+
+    That is another run's, where that was published while this pod computed the same. Raises StoreFull.
+    """
+    record_libraries(world, work.image, work.stage, work.origin)
+    key, made_from = saving_key(world, work, outcome.only_its_run)
+    sources = pod_closure(work.stage, work.origin).sources
+    if not work.inputs.upstream and (listed := listed_contents(world, work)) is not None:
+        # What the key and the data set name by its digest.
+        put_blob(world.store, listed.encode())
+    if made_from["run_id"] is not None:
+        cache.save_outcome(world.store, key, outcome, made_from, sources)
+        return outcome
+    published = cache.publish_outcome(world.store, key, outcome, made_from, sources)
+    if published != outcome:
+        cache.copy_records(world.store, work.run_id, published)
+    return published
 
 
 def stage_code(stage: str, origin: Origin | None) -> tuple[str, tuple[str, ...]]:
@@ -94,10 +126,9 @@ def stage_code(stage: str, origin: Origin | None) -> tuple[str, tuple[str, ...]]
     return closure.digest, closure.libraries
 
 
-def pod_code(stage: str, origin: Origin | None) -> tuple[str, tuple[str, ...]]:
-    """Return the same of the code that this pod has."""
-    closure = import_closure(origin.module if origin else stage_module(stage).__name__)
-    return closure.digest, closure.libraries
+def pod_closure(stage: str, origin: Origin | None) -> ImportClosure:
+    """Return the code that this pod has for a stage."""
+    return import_closure(origin.module if origin else stage_module(stage).__name__)
 
 
 def known_libraries(world: World, image: str, stage: str, libraries: Iterable[str]) -> dict[str, str] | None:
@@ -118,7 +149,7 @@ def record_libraries(world: World, image: str, stage: str, origin: Origin | None
     """
     if not isinstance(world.pod, ClusterPod):
         return False
-    _, libraries = pod_code(stage, origin)
+    libraries = pod_closure(stage, origin).libraries
     found = library_versions(libraries)
     if known_libraries(world, image, stage, libraries) == found:
         return False
@@ -159,7 +190,7 @@ def without_paid_part(world: World, need: Need, work: StageWork) -> Need:
 
 
 def _keys(
-    store: Store, work: StageWork, code: str, libraries: dict[str, str]
+    work: StageWork, code: str, libraries: dict[str, str], contents: dict[str, str]
 ) -> tuple[tuple[str, KeyFields], ...]:
     """Return the keys of a result, and the values that each is the digest of: all runs', then its own run's.
 
@@ -170,7 +201,6 @@ def _keys(
         settings: KeyFields = {"settings": work.origin.settings, "recipe": relevant, "seed": work.seed}
     else:
         settings = stage_module(work.stage).settings(work.recipe, work.seed)
-    contents = _contents(store, work)
     is_shared = work.origin is None or work.origin.shared
     return tuple(
         cache.cache_key(work.stage, code, libraries, settings, contents, run_id)
@@ -178,18 +208,25 @@ def _keys(
     )
 
 
-def _contents(store: Store, work: StageWork) -> dict[str, str]:
-    """Return the digests of what the stage reads."""
+def input_contents(world: World, work: StageWork) -> dict[str, str] | None:
+    """Return the digests of what the stage reads; None: a remote source was not fetched in its version."""
     if work.inputs.upstream:
         contents = {"data": work.inputs.upstream}
     else:
-        # Imported here: only the first stage's router needs the libraries that read source files.
-        from shoestring.data.sources.files import fingerprint
-
-        contents = {"source": fingerprint(work.recipe, store)}
+        if (listed := listed_contents(world, work)) is None:
+            return None
+        contents = {"source": digest(listed.encode())}
     if work.inputs.side_input:
-        contents["side_input"] = digest(store.fetch(work.inputs.side_input).read_bytes())
+        contents["side_input"] = digest(world.store.fetch(work.inputs.side_input).read_bytes())
     return contents
+
+
+def listed_contents(world: World, work: StageWork) -> str | None:
+    """Return the list of the recipe's source files and their digests; None as for `input_contents`."""
+    # Imported here: only the first stage's router needs the libraries that read source files.
+    from shoestring.data.sources.fingerprint import list_contents
+
+    return list_contents(work.recipe, world.store, world.remote)
 
 
 def _image_key(image: str, stage: str) -> str:

@@ -9,6 +9,7 @@ from decimal import Decimal
 
 from pydantic import Field
 
+from shoestring.config.engines import Engine, EngineTimes
 from shoestring.config.world import World
 from shoestring.core import store_layout
 from shoestring.core.interfaces import Store
@@ -39,6 +40,9 @@ class RemainingStages(Record):
     metered: bool = Field(
         True, description="false: an external component, which is settled by its pod's times"
     )
+    engine: Engine | None = Field(
+        None, description="what the pipeline was compiled for; null: an earlier version compiled it"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,7 @@ class StageRequest:
 
     `notes` and `min_memory_gb` come from earlier attempts. `min_memory_gb` applies even if the stage's need
     is less. `upstream` are the stages that the remaining ones come after and that need no planning any more.
+    `engine_s` is the part of `deadline_left_s` that the engine takes.
     """
 
     run_id: str
@@ -61,6 +66,8 @@ class StageRequest:
     stage_budgets: dict[str, Decimal]
     deadline_left_s: float | None
     deadline_used_s: float
+    engine: EngineTimes
+    engine_s: float
     began_at: datetime
     notes: tuple[str, ...] = ()
     min_memory_gb: float = 0.0

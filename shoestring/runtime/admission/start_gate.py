@@ -6,7 +6,7 @@ While a run waits here, no account is opened and nothing is reserved or paid.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -17,7 +17,6 @@ from shoestring.core import store_layout
 from shoestring.core.errors import BudgetExceeded, NotYet, Refused, UnknownName
 from shoestring.core.money import usd
 from shoestring.core.record import record_bytes, utc_text
-from shoestring.core.types import Need
 from shoestring.data.recipe import Recipe
 from shoestring.data.run_records import AdmissionRefusal, Run, RunStart
 from shoestring.routing.decision import Choice, Decision
@@ -25,20 +24,6 @@ from shoestring.routing.pages.decision_view import reserved_later_s
 from shoestring.routing.policy.start_time import MIN_WAIT_S, choose_start_time
 from shoestring.runtime.admission.approvals import parent_caps, set_parent_caps
 from shoestring.spending.ledger.ledger import Ledger
-
-
-def target_notes(recipe: Recipe, needs: Sequence[Need]) -> tuple[str, ...]:
-    """Return what will be predicted, as a sentence, if the pipeline encodes a target.
-
-    Raises:
-        DataError, RecipeError: nothing can be predicted from this data.
-    """
-    if all(need.stage != "preprocess" for need in needs):
-        return ()
-    # Only an admission reads the data.
-    from shoestring.data.transforms.preview import preview_target
-
-    return (preview_target(recipe),)
 
 
 def check_data(world: World, recipe: Recipe, waited_s: float) -> None:

@@ -20,11 +20,10 @@ from shoestring.reporting.publish import publish
 from shoestring.reporting.run_reader import read_run_story
 from shoestring.runtime.admission.admit import (
     LAUNCHER_VARIABLE,
-    RunRequest,
     admit,
-    after_waiting,
 )
-from shoestring.runtime.admission.start_gate import start_when_allowed, target_notes
+from shoestring.runtime.admission.first_request import RunRequest, after_waiting
+from shoestring.runtime.admission.start_gate import start_when_allowed
 from shoestring.runtime.launch.watch_stages import watched_stages
 from shoestring.runtime.open_world import STORE_VARIABLE
 from shoestring.runtime.settlement.settle import settle_abandoned, settle_run
@@ -61,8 +60,6 @@ def run_here(world: World, request: RunRequest, options: LaunchOptions) -> None:
         try:
             with folder_unless_refused(options.folder):
                 run = start_run(world, request, options)
-            for sentence in target_notes(request.recipe, request.needs):
-                options.notify(sentence)
             drive_pipeline(world, with_start_deadline(request, run), options)
             while has_migrated(world, request.run_id):
                 left_s = run.deadline_left_s(world.clock.now())
@@ -135,7 +132,7 @@ def start_run(world: World, request: RunRequest, options: LaunchOptions) -> Run:
     return start_when_allowed(
         world,
         request.run_id,
-        lambda waited_s: admit(world, after_waiting(request, waited_s)),
+        lambda waited_s: admit(world, after_waiting(request, waited_s), options.notify),
         world.policy.start.max_delay_s if options.wait else 0.0,
         options.notify,
     )

@@ -1,4 +1,4 @@
-"""What a person asks for when a run starts on this machine, as a request for the admission check."""
+"""The request of a person for a run on this machine, as a request for the admission check."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from shoestring.core.types import Need
 from shoestring.data.recipe import Recipe, find_recipe
 from shoestring.data.run_records import open_run
 from shoestring.routing.decision import Decision
-from shoestring.runtime.admission.admit import RunRequest, admission_decision, stage_budgets
+from shoestring.runtime.admission.admit import admission_decision
 from shoestring.runtime.admission.approvals import previous_request
+from shoestring.runtime.admission.first_request import RunRequest
+from shoestring.runtime.admission.stage_budgets import stage_budgets
 
 PLAN_ID = "plan"
 """The run id in a plan's question: a plan is no run."""

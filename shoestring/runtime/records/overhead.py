@@ -6,16 +6,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
 
-from pydantic import AwareDatetime
+from pydantic import AwareDatetime, Field
 
 from shoestring.config.world import World
 from shoestring.core import store_layout
 from shoestring.core.attempt_id import AttemptId
 from shoestring.core.money import MAX_USD, Usd, usd
-from shoestring.core.pod_ref import PodRef
+from shoestring.core.pod_ref import ClusterPod, PodRef
 from shoestring.core.record import StoredRecord, record_bytes
 from shoestring.core.types import Market
 from shoestring.data.run_records import Run, RunStart, read_record
@@ -32,7 +33,8 @@ OVERHEAD_POD_S = 3.0
 class OverheadTime(StoredRecord):
     """How long a pod took that runs no stage.
 
-    `finished_at` is None until the pod ends; until then `allowance_s` is charged.
+    `finished_at` is None until the pod ends; until then `allowance_s` is charged. `paid_by` names the attempt
+    that pays for the whole pod, where it runs a stage later; then the overhead does not.
     """
 
     name: str
@@ -41,6 +43,29 @@ class OverheadTime(StoredRecord):
     allowance_s: float
     started_at: AwareDatetime
     finished_at: AwareDatetime | None
+    paid_by: str = Field("", exclude_if=lambda attempt: not attempt)
+    waited_s: float = Field(0.0, ge=0, exclude_if=lambda seconds: seconds == 0)
+
+
+@dataclass(slots=True)
+class OverheadPod:
+    """A pod whose time is charged to the overhead, until `paid_by` names the attempt that pays for it.
+
+    `waited_s`: for how long it has waited for a result of another run.
+    """
+
+    paid_by: str = ""
+    waited_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class StartOverhead:
+    """The cost of the pods of a start that ran no stage; `measured_pods_s` are the seconds of those whose
+    end is known.
+    """
+
+    spent_usd: Decimal
+    measured_pods_s: tuple[float, ...]
 
 
 def overhead_reservation(start: RunStart) -> str:
@@ -62,37 +87,30 @@ def overhead_usd_per_hour(world: World) -> Decimal:
     return min(fitting or [quote.usd_per_hour for quote in quotes], default=Decimal(0))
 
 
-def overhead_pod_s(world: World) -> float:
-    """Return the maximum seconds of a pod that runs no stage, its start-up and exit included."""
+def assumed_pod_s(world: World) -> float:
+    """Return the seconds of a pod that runs no stage, its start-up and exit included, before any was
+    measured.
+    """
     startup_s = min((pool.startup_s for pool in world.cluster.pools() if pool.gpu_count == 0), default=0.0)
     return startup_s + OVERHEAD_POD_S + world.policy.pod_exit_s
 
 
-def overhead_usd(world: World, stages: int) -> Decimal:
-    """Return the maximum cost of deciding and settling: for each stage a router and perhaps a cached pod; one
-    exit step.
-    """
-    seconds = Decimal(str((2 * stages + 1) * overhead_pod_s(world)))
-    return usd(min(overhead_usd_per_hour(world) * seconds / 3600, MOST_USD))
-
-
-def overhead_s(world: World, stages: int) -> float:
-    """Return the seconds of the deadline that the remaining routers and the exit step take."""
-    return stages * overhead_pod_s(world)
+def overhead_usd(world: World, pods: int, pod_s: float) -> Decimal:
+    """Return the cost of this many pods that run no stage, of `pod_s` seconds each."""
+    return usd(min(overhead_usd_per_hour(world) * Decimal(str(pods * pod_s)) / 3600, MOST_USD))
 
 
 def overhead_times(world: World, run: Run, start: RunStart) -> list[OverheadTime]:
     """Return the times of all pods of a start that ran no stage."""
-    return [
-        read_record(world.store, key, OverheadTime)
-        for key in world.store.list(store_layout.overheads(run.run_id, start.number))
-    ]
+    keys = world.store.list(store_layout.overheads(run.run_id, start.number))
+    times = [read_record(world.store, key, OverheadTime) for key in keys]
+    return [each for each in times if not each.paid_by]
 
 
 @contextmanager
-def overhead_timer(world: World, run: Run, name: str) -> Iterator[None]:
+def overhead_timer(world: World, run: Run, name: str) -> Iterator[OverheadPod]:
     """Charge this pod's time, from its own start, to the run's overhead; also when the body raises."""
-    now = world.clock.now()
+    now, pod = world.clock.now(), OverheadPod()
     begun = OverheadTime(
         name=name,
         pod=world.pod,
@@ -104,27 +122,46 @@ def overhead_timer(world: World, run: Run, name: str) -> Iterator[None]:
     key = store_layout.overhead(run.run_id, run.start.number, name, str(world.pod))
     world.store.put(key, record_bytes(begun))
     try:
-        yield
+        yield pod
     finally:
-        ended = begun.model_copy(update={"finished_at": world.clock.now()})
+        found = {"finished_at": world.clock.now(), "paid_by": pod.paid_by, "waited_s": pod.waited_s}
+        ended = begun.model_copy(update=found)
         world.store.put(key, record_bytes(ended))
 
 
-def overhead_spent_usd(world: World, run: Run, start: RunStart) -> Decimal:
-    """Return the cost of deciding and settling in one start, by the pods' own times where the cluster reports
-    them.
+def read_overhead(world: World, run: Run, start: RunStart) -> StartOverhead:
+    """Return what deciding and settling took in one start, by the pods' own times where the cluster reports
+    them. Raises DataError and StoreError.
     """
-    return sum(
-        (cost_usd(pod.usd_per_hour, _seconds(world, pod)) for pod in overhead_times(world, run, start)),
-        Decimal(0),
+    times = overhead_times(world, run, start)
+    seconds = [_seconds(world, pod) for pod in times]
+    costs = (cost_usd(pod.usd_per_hour, pod_s) for pod, pod_s in zip(times, seconds, strict=True))
+    return StartOverhead(
+        spent_usd=sum(costs, Decimal(0)),
+        measured_pods_s=tuple(
+            max(0.0, pod_s - (pod.waited_s if isinstance(pod.pod, ClusterPod) else 0.0))
+            for pod, pod_s in zip(times, seconds, strict=True)
+            if pod.finished_at is not None
+        ),
     )
 
 
+def overhead_excess_usd(world: World, run: Run, reserved_usd: Decimal) -> Decimal:
+    """Return what the overhead of a run's current start, with its exit step, costs above its reservation."""
+    exit_usd = cost_usd(run.start.overhead_usd_per_hour, run.start.overhead_pod_s)
+    return max(Decimal(0), read_overhead(world, run, run.start).spent_usd + exit_usd - reserved_usd)
+
+
 def _seconds(world: World, time: OverheadTime) -> float:
-    """Return the seconds to charge for a pod: its whole allowance where its end is unknown."""
+    """Return the seconds to charge for a pod: its whole allowance where its end is unknown.
+
+    A process that waits on a machine of its own costs nothing. A pod of a cluster that waits
+    keeps its place.
+    """
     lifetime = world.cluster.lifetime(time.pod)
     if lifetime.started_at and lifetime.finished_at:
         return (lifetime.finished_at - lifetime.started_at).total_seconds()
     if time.finished_at is None:
         return time.allowance_s
-    return (time.finished_at - time.started_at).total_seconds() + world.policy.pod_exit_s
+    free_s = 0.0 if isinstance(time.pod, ClusterPod) else time.waited_s
+    return (time.finished_at - time.started_at).total_seconds() - free_s + world.policy.pod_exit_s

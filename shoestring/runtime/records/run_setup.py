@@ -7,18 +7,22 @@ from __future__ import annotations
 import importlib.metadata
 import platform
 import re
+from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
 
+from shoestring.config.engines import EngineTimes
 from shoestring.config.world import World
 from shoestring.core import store_layout
 from shoestring.core.errors import Refused, UsageError
 from shoestring.core.interfaces import Store
 from shoestring.core.pod_ref import PodRef
 from shoestring.core.record import StoredRecord, digest, record_bytes
+from shoestring.core.types import Need
 from shoestring.data.recipe import Recipe
 from shoestring.data.run_records import RunRecord, RunStart, read_record
-from shoestring.runtime.records.overhead import overhead_pod_s, overhead_usd_per_hour
+from shoestring.runtime.records.overhead import overhead_usd_per_hour
 from shoestring.runtime.records.store_version import check_store_version
 
 VERSIONED_PACKAGES = ("shoestring", "kfp", "numpy", "pyarrow", "pydantic", "scikit-learn", "torch")
@@ -64,46 +68,56 @@ def write_run_record(world: World, run_id: str, recipe: Recipe, seed: int) -> Ru
     return read_record(world.store, store_layout.run_record(run_id), RunRecord)
 
 
-def new_start(
-    world: World,
-    run_id: str,
-    number: int,
-    budget_usd: Decimal,
-    deadline_s: float | None,
-    launcher: PodRef | None,
-) -> RunStart:
-    """Return a start that begins now. `deadline_s` is in seconds from now; None: no deadline."""
+@dataclass(frozen=True, slots=True)
+class StartTerms:
+    """What a start may spend, by when, and what runs it.
+
+    `deadline_s` is in seconds from now; None: no deadline. `overhead_usd` is what is reserved for pods that
+    run no stage. `elastic_stage` is the pipeline's; empty: it has none.
+    """
+
+    budget_usd: Decimal
+    deadline_s: float | None
+    launcher: PodRef | None
+    engine: EngineTimes
+    overhead_usd: Decimal
+    elastic_stage: str
+
+
+def elastic_stage(needs: Iterable[Need]) -> str:
+    """Return the name of the pipeline's elastic stage; empty: it has none."""
+    return next((need.stage for need in needs if need.elastic), "")
+
+
+def new_start(world: World, run_id: str, number: int, terms: StartTerms) -> RunStart:
+    """Return a start that begins now."""
     now = world.clock.now()
     return RunStart(
         number=number,
         account=run_id if number == 1 else f"{run_id}.{number}",
-        budget_usd=budget_usd,
+        budget_usd=terms.budget_usd,
         started_at=now,
-        deadline_at=None if deadline_s is None else now + timedelta(seconds=deadline_s),
-        launcher=launcher,
+        deadline_at=None if terms.deadline_s is None else now + timedelta(seconds=terms.deadline_s),
+        launcher=terms.launcher,
         overhead_usd_per_hour=overhead_usd_per_hour(world),
-        overhead_pod_s=overhead_pod_s(world),
+        overhead_pod_s=terms.engine.pod_s,
+        overhead_usd=terms.overhead_usd,
+        engine=terms.engine.engine,
+        elastic_stage=terms.elastic_stage,
     )
 
 
-def write_start(
-    world: World,
-    run_id: str,
-    number: int,
-    budget_usd: Decimal,
-    deadline_s: float | None,
-    launcher: PodRef | None,
-) -> RunStart:
+def write_start(world: World, run_id: str, number: int, terms: StartTerms) -> RunStart:
     """Write a start, or read the one that exists.
 
     Raises:
         Refused: another launcher began it. Two launchers would spend one budget twice.
     """
-    start = new_start(world, run_id, number, budget_usd, deadline_s, launcher)
+    start = new_start(world, run_id, number, terms)
     key = store_layout.start(run_id, number)
     world.store.put(key, record_bytes(start), if_absent=True)
     stored = read_record(world.store, key, RunStart)
-    if stored.launcher != launcher:
+    if stored.launcher != terms.launcher:
         raise Refused(
             f"another process has just started {run_id}: follow it with `shoestring watch {run_id}`"
         )

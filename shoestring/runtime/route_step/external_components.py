@@ -4,13 +4,18 @@ meters or settles them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
 from shoestring.config.world import World
 from shoestring.core import store_layout
+from shoestring.core.attempt_id import AttemptId
 from shoestring.core.errors import LedgerConflict
+from shoestring.core.interfaces import PodLifetime
 from shoestring.core.pod_ref import ClusterPod, LabelledPod
+from shoestring.core.receipt import PricePoint
 from shoestring.core.record import record_bytes
 from shoestring.data.run_records import Run, RunStart, read_record
 from shoestring.routing.decision import Decision
@@ -20,10 +25,14 @@ from shoestring.runtime.records.receipts import OUT_OF_MONEY, AttemptResult, mak
 from shoestring.spending.heartbeat import UNSUPERVISED, Heartbeat, last_heartbeat
 from shoestring.spending.ledger.account import Reservation
 from shoestring.spending.ledger.ledger import Ledger
-from shoestring.spending.meter import cost_usd
+from shoestring.spending.ledger.overruns import book_cost
+from shoestring.spending.meter import cost_between_usd
 
 NOT_METERED = "it is not metered"
 CHARGED = f"{NOT_METERED}: charged from its router to the next step"
+CHARGED_POD = f"{NOT_METERED}: charged by its pod's own times"
+
+Period = tuple[datetime, datetime]
 
 
 def announce_external(world: World, decision: Decision, job_id: str) -> None:
@@ -52,12 +61,11 @@ def announce_external(world: World, decision: Decision, job_id: str) -> None:
 
 
 def settle_external(world: World, run: Run, start: RunStart) -> list[str]:
-    """Settle the external components of a start, each up to its reservation, and write their receipts; return
-    what was done.
+    """Settle the external components of a start, and write their receipts; return what was done.
 
-    A component is charged from its router's decision to the next step of Shoestring's, which is all that can
-    be known on one machine. Where a cluster reports the pod's own times, the exit step adjusts the ledger to
-    them (`adjust_to_pod_times`).
+    A component is charged by its pods' own times where the cluster reports them, with what it cost above its
+    reservation. Elsewhere it is charged from its router's decision to the next step of Shoestring's, which is
+    all that can be known on one machine, up to its reservation.
 
     Raises:
         UnknownName: the start has no account.
@@ -81,16 +89,12 @@ def _settle_one(
 ) -> list[str]:
     decision_key = store_layout.decision(run.run_id, name)
     decision = read_record(world.store, decision_key, Decision)
-    ended_at = next_step_at(world, run, start, heartbeat)
-    failure = world.cluster.lifetime(heartbeat.pod).reason
+    lifetime = world.cluster.lifetime(heartbeat.pod)
+    pods = attempts_pods(world, decision, lifetime)
+    found, failure = charged_time(world, run, start, heartbeat, pods), pods[-1].reason if pods else ""
     fees_usd = decision.choice.incurred_usd(done=not failure) if decision.choice else Decimal(0)
-    seconds = (ended_at - heartbeat.started_at).total_seconds()
-    max_usd = cost_usd(heartbeat.usd_per_hour, seconds) + fees_usd
-    spent_usd = min(max_usd, reservation.amount_usd)
-    try:
-        ledger.settle(start.account, name, spent_usd, CHARGED)
-    except LedgerConflict:
-        # A concurrent exit step has settled it.
+    cost_usd = cost_of_periods_usd(prices_of(heartbeat), found.periods) + fees_usd
+    if not _book(ledger, start.account, name, min(cost_usd, reservation.amount_usd), cost_usd, found):
         return []
     state = ledger.state(start.account)
     result = AttemptResult(
@@ -100,16 +104,94 @@ def _settle_one(
         cause=("money" if failure.startswith(OUT_OF_MONEY) else "code") if failure else "",
         reason=failure or f"{NOT_METERED}: its engine knows how it ended",
         spent_usd=state.settled_usd[name],
+        overrun_usd=state.overruns_usd.get(name, Decimal(0)),
         fees_usd=fees_usd,
-        started_at=heartbeat.started_at,
-        finished_at=ended_at,
+        prices=heartbeat.prices,
+        started_at=found.periods[0][0],
+        finished_at=max(ended_at for _, ended_at in found.periods),
         ledger_head=state.head_hash,
     )
     write_result(world, decision, result, heartbeat)
     return [
-        f"{start.account}: {name} settled at ${spent_usd} of ${reservation.amount_usd}: "
-        f"{NOT_METERED}, and took at most ${max_usd}"
+        f"{start.account}: {name} settled at ${result.spent_usd} of ${reservation.amount_usd}: "
+        f"{NOT_METERED}, and took {'' if found.is_exact else 'at most '}${cost_usd}"
     ]
+
+
+def _book(
+    ledger: Ledger, account: str, name: str, settled_usd: Decimal, cost_usd: Decimal, found: ChargedTime
+) -> bool:
+    """Settle a reservation, and book what its pods' own times cost above it; return whether that was done."""
+    try:
+        ledger.settle(account, name, settled_usd, found.reason)
+        if found.is_exact and cost_usd > settled_usd:
+            book_cost(ledger, account, name, cost_usd, found.reason, id=name)
+    except LedgerConflict:
+        # A concurrent exit step has settled it.
+        return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class ChargedTime:
+    """The periods that an external component is charged for, in order of their starts, and the ledger's
+    reason. `is_exact`: they are its pods' own.
+    """
+
+    periods: tuple[Period, ...]
+    reason: str
+    is_exact: bool
+
+
+def charged_time(
+    world: World, run: Run, start: RunStart, heartbeat: Heartbeat, pods: Sequence[PodLifetime]
+) -> ChargedTime:
+    """Return the time that a component is charged for. `pods`: those of its attempt.
+
+    A pod that the reaper ended may have a container in its grace period, and no end yet: it is charged until
+    now.
+    """
+    now = world.clock.now()
+    periods = tuple(
+        (pod.started_at, pod.finished_at or pod.asked_at or now)
+        for pod in pods
+        if pod.started_at and (pod.finished_at or (not pod.alive and pod.reason.startswith(OUT_OF_MONEY)))
+    )
+    if periods and len(periods) == sum(bool(pod.started_at) for pod in pods):
+        return ChargedTime(periods, CHARGED_POD, is_exact=True)
+    period = heartbeat.started_at, next_step_at(world, run, start, heartbeat)
+    return ChargedTime((period,), CHARGED, is_exact=False)
+
+
+def attempts_pods(world: World, decision: Decision, lifetime: PodLifetime) -> list[PodLifetime]:
+    """Return the lifetimes of an attempt's own pods, of all that its labels name, in order.
+
+    The labels name the stage, whose attempts they share. An attempt has the pods from its decision to the
+    next attempt's.
+    """
+    question = decision.question
+    following = AttemptId(question.run_id, question.stage, question.attempt + 1)
+    key = store_layout.decision(question.run_id, following)
+    until = read_record(world.store, key, Decision).question.asked_at if any(world.store.list(key)) else None
+    return [pod for pod in (*lifetime.earlier, lifetime) if is_between(pod, question.asked_at, until)]
+
+
+def is_between(pod: PodLifetime, since: datetime, until: datetime | None = None) -> bool:
+    """Return whether a node accepted a pod in this time; also if that is not known."""
+    if pod.started_at is None:
+        return True
+    return pod.began_since(since) and (until is None or not pod.began_since(until))
+
+
+def prices_of(heartbeat: Heartbeat) -> tuple[PricePoint, ...]:
+    """Return the prices that the reaper recorded, or else the decision's."""
+    decided = PricePoint(at=heartbeat.started_at, usd_per_hour=heartbeat.usd_per_hour)
+    return heartbeat.prices or (decided,)
+
+
+def cost_of_periods_usd(prices: Sequence[PricePoint], periods: Iterable[Period]) -> Decimal:
+    """Return the cost of these times at the prices of an attempt."""
+    return sum((cost_between_usd(prices, began, ended) for began, ended in periods), Decimal(0))
 
 
 def next_step_at(world: World, run: Run, start: RunStart, heartbeat: Heartbeat) -> datetime:

@@ -15,19 +15,31 @@ MAX_DEADLINE_S = 2**31 - 1
 """The largest `activeDeadlineSeconds` that Kubernetes accepts."""
 
 
-def pod_deadline_s(world: World, decision: Decision) -> int | None:
+def pod_deadline_s(world: World, decision: Decision, campaign: str) -> int | None:
     """Return the seconds that the most money a stage could ever get buys at the lowest plausible price.
 
-    An approval may add money up to what one run, or a month, may have. None: neither has a limit, or the pod
-    costs nothing.
+    `campaign`: the run's; empty: none. None: nothing limits that money, or the pod costs nothing.
     """
-    question, choice = decision.question, decision.choice
-    limits = [cap for cap in (world.budgets.run_usd, world.budgets.month_usd) if cap is not None]
+    limit_usd, choice = most_usd(world, decision, campaign), decision.choice
     price = lowest_usd_per_hour(world, decision, choice) if choice else Decimal(0)
-    if not limits or not price:
+    if limit_usd is None or not price:
         return None
-    most_usd = max(question.budget_usd, min(limits)) - question.spent_usd
-    return min(MAX_DEADLINE_S, max(1, ceil(most_usd * 3600 / price)))
+    return min(MAX_DEADLINE_S, max(1, ceil(limit_usd * 3600 / price)))
+
+
+def most_usd(world: World, decision: Decision, campaign: str) -> Decimal | None:
+    """Return the most that a stage could get; None: without limit.
+
+    An approval may add money up to what one run, a month or the campaign may have. What is left of the
+    stage's own cap stays the same.
+    """
+    question, budgets = decision.question, world.budgets
+    shared = budgets.campaigns.get(campaign)
+    caps = [budgets.run_usd, budgets.month_usd, shared.cap_usd if shared else None]
+    limits = [cap for cap in caps if cap is not None]
+    run_usd = [max(question.budget_usd, min(limits)) - question.spent_usd] if limits else []
+    stage_usd = question.stage_budgets.get(question.stage)
+    return min([*run_usd, *([] if stage_usd is None else [stage_usd])], default=None)
 
 
 def lowest_usd_per_hour(world: World, decision: Decision, choice: Choice) -> Decimal:

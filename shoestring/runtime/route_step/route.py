@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -14,23 +15,24 @@ from shoestring.core.record import digest, record_bytes
 from shoestring.core.text import join_names
 from shoestring.data.run_records import Run, read_record
 from shoestring.data.storage.blobs import put_blob
+from shoestring.routing.dag import build_dag
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Choice, Decision
 from shoestring.routing.pages.explain import as_markdown
 from shoestring.routing.placement import driver_outputs
 from shoestring.routing.question import Question
-from shoestring.runtime.admission.admit import (
+from shoestring.runtime.admission.admit import find_or_admit, store_refusal
+from shoestring.runtime.admission.build_question import build_question
+from shoestring.runtime.admission.first_request import (
     RunRequest,
     after_waiting,
-    find_or_admit,
     next_attempt,
-    stage_budgets_left,
-    store_refusal,
+    times_of_engine,
 )
-from shoestring.runtime.admission.build_question import build_question
+from shoestring.runtime.admission.stage_budgets import stage_budgets_left
 from shoestring.runtime.admission.stage_request import StageInputs, StageRequest
 from shoestring.runtime.admission.start_gate import start_when_allowed
-from shoestring.runtime.records.overhead import overhead_timer
+from shoestring.runtime.records.overhead import OverheadPod, overhead_timer
 from shoestring.runtime.records.run_setup import write_engine_job
 from shoestring.runtime.route_step.concurrent_stages import stages_to_plan
 from shoestring.runtime.route_step.external_components import announce_external
@@ -40,6 +42,8 @@ from shoestring.runtime.route_step.retry import (
     undelivered_decision,
     write_reserved_decision,
 )
+from shoestring.runtime.route_step.shared_result import SharedResult
+from shoestring.spending.ledger.account import AccountState
 from shoestring.spending.ledger.ledger import Ledger
 
 # How often a router decides again after another run took the money between its decision and its reservation.
@@ -49,15 +53,10 @@ MAX_RACES = 5
 def stage_request(
     world: World, run: Run, request: RunRequest, inputs: StageInputs, ledger: Ledger, retry: RetryContext
 ) -> StageRequest:
-    """Return what is known about the stage at this moment.
-
-    The spending of an earlier start is not in this start's account, but lowers its cap. A later approval
-    raises both the budget and the cap.
-    """
+    """Return what is known about the stage at this moment."""
     state, stage = ledger.state(run.start.account), request.needs[0].stage
-    budget_usd = run.start.budget_usd + state.cap_raised_usd
-    earlier_usd = budget_usd - (state.cap_usd or Decimal(0))
     needs, upstream = stages_to_plan(world, run, request.needs, state)
+    engine, engine_notes = times_of_engine(world, run.start.engine or request.engine, run.start.started_at)
     return StageRequest(
         run_id=run.run_id,
         recipe=run.record.recipe,
@@ -66,18 +65,33 @@ def stage_request(
         upstream=upstream,
         inputs=inputs,
         attempt=next_attempt(world.store, run.run_id, stage, state.settled_usd),
-        budget_usd=budget_usd,
-        spent_usd=earlier_usd + state.spent_usd,
-        held_usd=state.held_usd,
-        stage_budgets=stage_budgets_left(world, ledger, run.record.recipe, run.starts),
+        **money_fields(world, run, ledger, state),
         deadline_left_s=run.deadline_left_s(world.clock.now()),
         deadline_used_s=max(0.0, (world.clock.now() - run.start.started_at).total_seconds()),
+        engine=engine,
+        engine_s=engine.left_s(build_dag(needs, upstream).depth),
         began_at=run.start.started_at,
-        notes=(*request_differences(run, request), *retry.notes),
+        notes=(*request_differences(run, request), *retry.notes, *engine_notes),
         min_memory_gb=retry.min_memory_gb,
         origin=request.origin,
         metered=request.metered,
     )
+
+
+def money_fields(world: World, run: Run, ledger: Ledger, state: AccountState) -> dict[str, Any]:
+    """Return the fields of a request, and of a question, about the money that is left.
+
+    The spending of an earlier start is not in this start's account, but lowers its cap. A later approval
+    raises both the budget and the cap.
+    """
+    budget_usd = run.start.budget_usd + state.cap_raised_usd
+    earlier_usd = budget_usd - (state.cap_usd or Decimal(0))
+    return {
+        "budget_usd": budget_usd,
+        "spent_usd": earlier_usd + state.spent_usd,
+        "held_usd": state.held_usd,
+        "stage_budgets": stage_budgets_left(world, ledger, run.record.recipe, run.starts),
+    }
 
 
 def request_differences(run: Run, request: RunRequest) -> tuple[str, ...]:
@@ -101,13 +115,13 @@ def request_differences(run: Run, request: RunRequest) -> tuple[str, ...]:
 
 
 def decide_and_reserve(
-    world: World, run: Run, request: RunRequest, inputs: StageInputs
+    world: World, run: Run, request: RunRequest, inputs: StageInputs, pod: OverheadPod | None = None
 ) -> tuple[Decision, str]:
     """Decide, reserve what the choice may cost, and return the decision and its key.
 
-    If another run takes the money first, the router decides again on fresh offers. Of two routers of one
-    attempt, the ledger accepts one reservation, and both return its decision; so does a router that is run
-    again.
+    Where another run computes the result, it waits for that first; `pod` counts the wait. Of two routers of
+    one attempt, the ledger accepts one reservation, and both return its decision; so does a router that is
+    run again.
 
     Raises:
         BudgetTooSmall, Refused: no offer fits; the decision is stored all the same.
@@ -118,17 +132,50 @@ def decide_and_reserve(
     if found := undelivered_decision(world, run, ledger, stage):
         return found
     retry = settle_earlier_attempts(world, run, ledger, stage)
+
+    def ask() -> Question:
+        return build_question(world, stage_request(world, run, request, inputs, ledger, retry))
+
+    return reserve_choice(world, run, ledger, ask, SharedResult(world, run, ledger, pod or OverheadPod()))
+
+
+def reserve_choice(
+    world: World, run: Run, ledger: Ledger, ask: Callable[[], Question], shared: SharedResult
+) -> tuple[Decision, str]:
+    """Answer a question, reserve what the choice may cost, and return the decision and its key.
+
+    If another run takes the money first, or has computed the result, asks and decides again. Raises the same
+    as `decide_and_reserve`.
+    """
     races = MAX_RACES
     while True:
-        decision = decide(build_question(world, stage_request(world, run, request, inputs, ledger, retry)))
+        question = shared.noted(ask())
+        decision = decide(question)
+        if decision.choice is None and may_be_late(run, question):
+            decision = decide(question.without_deadline())
         if decision.choice is None:
             raise store_refusal(world.store, decision)
+        amount_usd = reservation_usd(question, decision.choice)
+        if not shared.claim(decision, decision.choice, amount_usd):
+            continue
         try:
             return reserve_and_write(world, run, ledger, decision, decision.choice)
         except BudgetExceeded:
             races -= 1
             if not races:
                 raise
+
+
+def may_be_late(run: Run, question: Question) -> bool:
+    """Return whether a stage may miss the deadline: it is soft, and the elastic stage is done.
+
+    A training that is paid for is evaluated.
+    """
+    is_after_elastic = any(start.elastic_stage for start in run.starts) and not any(
+        need.elastic for need in question.needs
+    )
+    is_soft = run.record.recipe.deadline_kind == "soft"
+    return is_soft and is_after_elastic and question.deadline_left_s is not None
 
 
 def reservation_usd(question: Question, choice: Choice) -> Decimal:
@@ -180,8 +227,8 @@ def route(
     max_s = world.policy.start.budget_wait_s
     run = start_when_allowed(world, request.run_id, begin, max_s, partial(print, flush=True))
     write_engine_job(world, run.run_id, request.job_id)
-    with overhead_timer(world, run, f"route-{request.needs[0].stage}"):
-        decision, key = decide_and_reserve(world, run, request, inputs)
+    with overhead_timer(world, run, f"route-{request.needs[0].stage}") as pod:
+        decision, key = decide_and_reserve(world, run, request, inputs, pod)
         if not request.metered:
             announce_external(world, decision, request.job_id or run.run_id)
         Path(decision_path).write_bytes(record_bytes(decision))

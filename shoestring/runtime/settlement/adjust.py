@@ -9,24 +9,27 @@ from decimal import Decimal
 
 from shoestring.config.world import World
 from shoestring.core import store_layout
-from shoestring.core.errors import LedgerConflict
+from shoestring.core.errors import DataError, LedgerConflict
+from shoestring.core.interfaces import PodLifetime
+from shoestring.core.pod_ref import LabelledPod
 from shoestring.core.receipt import PricePoint, Receipt
 from shoestring.data.run_records import Run, RunStart, read_record
 from shoestring.routing.decision import Decision
-from shoestring.runtime.records.overhead import overhead_reservation, overhead_spent_usd
+from shoestring.runtime.records.overhead import overhead_reservation
+from shoestring.runtime.route_step.external_components import attempts_pods, cost_of_periods_usd
 from shoestring.spending.ledger.ledger import Ledger
 from shoestring.spending.ledger.overruns import book_cost
-from shoestring.spending.meter import cost_between_usd
 
 # The id of the ledger's request, so that an exit step that is run again asks for the same entry.
 POD_TIMES = "pod-times"
 
 
-def adjust_to_pod_times(world: World, run: Run, start: RunStart) -> list[str]:
-    """Adjust every settled attempt of a start, and its overhead, as far as its account allows.
+def adjust_to_pod_times(world: World, run: Run, start: RunStart, overhead_usd: Decimal) -> list[str]:
+    """Adjust every settled attempt of a start, and its overhead of `overhead_usd`, as far as its account
+    allows.
 
-    Returns a message for each adjustment that the account did not allow in full. Decreases go first: an
-    increase may need what they free.
+    Returns a message for each adjustment that the account did not allow in full, and for each attempt whose
+    records are unreadable: it keeps what it settled. Decreases go first: an increase may need what they free.
     """
     ledger = Ledger(world.store, world.clock, str(world.pod))
     state = ledger.state(start.account)
@@ -34,33 +37,39 @@ def adjust_to_pod_times(world: World, run: Run, start: RunStart) -> list[str]:
         name: usd + state.overruns_usd.get(name, Decimal(0)) for name, usd in state.settled_usd.items()
     }
     true_usd: dict[str, Decimal] = {}
+    messages: list[str] = []
     for name in settled_usd:
         is_overhead = name == overhead_reservation(start)
-        found_usd = overhead_spent_usd(world, run, start) if is_overhead else pod_usd(world, run, name)
+        try:
+            found_usd = overhead_usd if is_overhead else pod_usd(world, run, name)
+        except DataError as error:
+            messages.append(f"{start.account}: {name} is not adjusted to its pod's own times: {error}")
+            continue
         if found_usd is not None and found_usd != settled_usd[name]:
             true_usd[name] = found_usd
     order = sorted(true_usd, key=lambda name: true_usd[name] - settled_usd[name])
-    return [
-        message
-        for name in order
-        for message in adjust_reservation(ledger, start.account, name, true_usd[name])
-    ]
+    for name in order:
+        messages += adjust_reservation(ledger, start.account, name, true_usd[name])
+    return messages
 
 
 def pod_usd(world: World, run: Run, name: str) -> Decimal | None:
-    """Return the cost of an attempt's pod by its own times, with the fees for its data; None where they are
-    unknown.
+    """Return the cost of an attempt's pods by their own times, with the fees for its data; None where they
+    are unknown. Only an external component can have several. Raises DataError.
     """
     key = store_layout.receipt(run.run_id, name)
     if not any(world.store.list(key)):
         return None
     receipt = read_record(world.store, key, Receipt)
-    choice = read_record(world.store, receipt.decision_key, Decision).choice
-    lifetime = world.cluster.lifetime(receipt.pod) if receipt.pod else None
-    if choice is None or lifetime is None or lifetime.started_at is None or lifetime.finished_at is None:
+    decision = read_record(world.store, receipt.decision_key, Decision)
+    lifetime = world.cluster.lifetime(receipt.pod) if receipt.pod else PodLifetime(alive=False)
+    is_labelled = isinstance(receipt.pod, LabelledPod)
+    pods = attempts_pods(world, decision, lifetime) if is_labelled else [lifetime]
+    periods = [(pod.started_at, pod.finished_at) for pod in pods if pod.started_at and pod.finished_at]
+    if decision.choice is None or not periods or len(periods) < sum(bool(pod.started_at) for pod in pods):
         return None
-    prices = receipt.prices or (PricePoint(at=lifetime.started_at, usd_per_hour=choice.usd_per_hour),)
-    time_usd = cost_between_usd(prices, lifetime.started_at, lifetime.finished_at)
+    price = PricePoint(at=periods[0][0], usd_per_hour=decision.choice.usd_per_hour)
+    time_usd = cost_of_periods_usd(receipt.prices or (price,), periods)
     return max(Decimal(0), time_usd - receipt.committed_usd) + receipt.fees_usd
 
 

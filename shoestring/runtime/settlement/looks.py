@@ -12,14 +12,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import count
+from pathlib import Path
 
 from shoestring.config.world import World
 from shoestring.core import store_layout
 from shoestring.core.errors import NotInStore, ShoestringError, StoreError
-from shoestring.core.interfaces import Clock, EndReason, PendingPods, StoreTimes
+from shoestring.core.interfaces import Clock, EndReason, PendingPods, StagePod, StoreTimes
 from shoestring.core.record import record_bytes
+from shoestring.runtime.settlement.external_pods import ExternalStage, out_of_money
 from shoestring.runtime.settlement.reap import reap
-from shoestring.runtime.settlement.running_pods import RunningPod, RunningPods
+from shoestring.runtime.settlement.running_pods import RunningPod, RunningPods, is_running
 from shoestring.spending.heartbeat import SILENT, Heartbeat, ended_silent, silence_limit_s
 from shoestring.spending.ledger.ledger import Ledger
 
@@ -87,12 +89,13 @@ class StoreProbe:
 
 @dataclass(slots=True)
 class RunningPodsWatch:
-    """What one reaper process keeps between its looks."""
+    """The state of one reaper process between its looks. `has_judged`: the last look could judge all pods."""
 
     world: World
     pending: PendingPods
     probe: StoreProbe
     reader: RunningPods
+    has_judged: bool = False
 
     def look(self) -> list[str]:
         """End the running pods that are silent, or have cost more than their accounts can pay; return what
@@ -100,23 +103,30 @@ class RunningPodsWatch:
 
         A store that fails is a message: nothing is ended without it. Raises ClusterError.
         """
-        pods = [pod for pod in self.pending.pods() if pod.lifetime.alive and not pod.pending]
+        self.has_judged = False
         try:
-            if not pods:
-                return []
-            now = self.probe.write()
-            running, messages = self.reader.read(pods)
-            broke = [each for each in running if each.is_out_of_money]
-            messages += [message for each in broke for message in self._end_broke(each)]
-            metered = [each for each in running if each.is_metered]
-            silent = [each for each in metered if self._is_silent(each, now)]
-            if len(metered) > 1 and len(silent) * 2 > len(metered):
-                return [*messages, all_silent(silent, metered)]
-            for each in silent:
-                messages += [] if each in broke else self._end_silent(each)
-            return messages
+            messages = self._judge()
         except StoreError as error:
             return [f"no running pod was judged: {error}"]
+        self.has_judged = True
+        return messages
+
+    def _judge(self) -> list[str]:
+        pods = self.pending.pods()
+        if not any(map(is_running, pods)):
+            return []
+        now, found = self.probe.write(), self.reader.read(pods)
+        running, messages = found.supervised, found.messages
+        messages += [message for each in found.external for message in self._judge_external(each)]
+        broke = [each for each in running if each.is_out_of_money]
+        messages += [message for each in broke for message in self._end_broke(each)]
+        metered = [each for each in running if each.is_metered]
+        silent = [each for each in metered if self._is_silent(each, now)]
+        if len(metered) > 1 and len(silent) * 2 > len(metered):
+            return [*messages, all_silent(silent, metered)]
+        for each in silent:
+            messages += [] if each in broke else self._end_silent(each)
+        return messages
 
     def _is_silent(self, each: RunningPod, now: datetime) -> bool:
         """Return whether a pod wrote no heartbeat for too long, or was found silent at an earlier look."""
@@ -140,14 +150,30 @@ class RunningPodsWatch:
         message = f"it cost ${each.cost_usd}, and its account has ${each.most_usd} for it"
         return self._end(each, "OutOfMoney", message)
 
+    def _judge_external(self, stage: ExternalStage) -> list[str]:
+        """End the pods of an external component whose money is used up, after the ledger refused more."""
+        try:
+            reason = out_of_money(self.world, self.reader.ledger, stage)
+        except ShoestringError as error:
+            if isinstance(error, StoreError) and not isinstance(error, NotInStore):
+                raise
+            return [f"{stage.name} of {stage.run.run_id} cannot be judged: {error}"]
+        pods = stage.running if reason else ()
+        return [message for pod in pods for message in self._end_pod(pod, stage, "OutOfMoney", reason)]
+
     def _write_last(self, each: RunningPod, heartbeat: Heartbeat) -> None:
         key = store_layout.heartbeat(each.run.run_id, each.name)
         self.world.store.put(key, record_bytes(heartbeat))
 
     def _end(self, each: RunningPod, reason: EndReason, message: str) -> list[str]:
-        if not self.pending.end(each.pod, reason, message):
+        return self._end_pod(each.pod, each, reason, message)
+
+    def _end_pod(
+        self, pod: StagePod, each: RunningPod | ExternalStage, reason: EndReason, message: str
+    ) -> list[str]:
+        if not self.pending.end(pod, reason, message):
             return []
-        return [f"{each.pod.ref.name} was ended ({each.name} of {each.run.run_id}): {message}"]
+        return [f"{pod.ref.name} was ended ({each.name} of {each.run.run_id}): {message}"]
 
 
 def all_silent(silent: Sequence[RunningPod], metered: Sequence[RunningPod]) -> str:
@@ -165,24 +191,31 @@ def open_watch(world: World, pending: PendingPods, times: StoreTimes) -> Running
     return RunningPodsWatch(world, pending, StoreProbe(world, times), RunningPods(world, times, ledger))
 
 
-def reap_for(
-    world: World, pending: PendingPods, times: StoreTimes, for_s: float, every_s: float
-) -> Iterator[str]:
-    """Look at running pods every `every_s` for `for_s` seconds, and reap once; yield what was done.
+def reap_once(world: World, pending: PendingPods, times: StoreTimes) -> Iterator[str]:
+    """Look at running pods once, and reap; yield what was done."""
+    yield from open_watch(world, pending, times).look()
+    yield from reap(world, pending)
 
-    An error of one look does not end the others; the last one's is raised.
+
+def look_for(
+    watch: RunningPodsWatch, for_s: float, every_s: float, ready_file: Path | None = None
+) -> Iterator[str]:
+    """Look at running pods every `every_s` for `for_s` seconds; yield what was done.
+
+    An error of one look does not end the others; the last one's is raised. `ready_file` is touched after each
+    look that judged all pods.
     """
-    watch, failed = open_watch(world, pending, times), None
-    for number in look_numbers(world.clock, for_s, every_s):
+    failed = None
+    for _ in look_numbers(watch.world.clock, for_s, every_s):
         if failed:
             yield f"a look failed: {failed}"
         failed = None
         try:
             yield from watch.look()
-            if number == 0:
-                yield from reap(world, pending)
         except ShoestringError as error:
             failed = error
+        if ready_file and watch.has_judged:
+            ready_file.touch()
     if failed:
         raise failed
 

@@ -1,4 +1,5 @@
-"""The reaper, once a minute on a cluster: it ends pods that no node accepts in time, and settles dead pods.
+"""What the reaper does every minute on a cluster: it ends pods that no node accepts in time, and settles dead
+ones.
 
 Ended pods are routed again by their engine. On a cluster no process supervises a whole run, so the reaper
 goes by silence: `queue_delay_s` for a pod, `abandoned_after_s` for a run.
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Final
 
 from shoestring.config.world import World
 from shoestring.core import store_layout
@@ -20,8 +22,8 @@ from shoestring.core.types import Pool, StockOut
 from shoestring.data.run_records import Run, RunStart, open_run, read_record
 from shoestring.reporting.publish import publish
 from shoestring.routing.decision import Decision
-from shoestring.runtime.admission.admit import next_attempt
-from shoestring.runtime.records.overhead import overhead_reservation
+from shoestring.runtime.admission.first_request import next_attempt
+from shoestring.runtime.records.overhead import overhead_reservation, overhead_times
 from shoestring.runtime.records.receipts import write_lost_receipts
 from shoestring.runtime.records.run_setup import run_id_of_label
 from shoestring.runtime.settlement.settle import (
@@ -43,6 +45,7 @@ from shoestring.spending.ledger.ledger import Ledger
 from shoestring.spending.lost_pods import settle_lost_pods
 
 IMAGE_PULL_S = 1800.0
+TIMED_OUT: Final = "TimedOut"
 
 
 def reap(world: World, pending: PendingPods) -> list[str]:
@@ -50,7 +53,8 @@ def reap(world: World, pending: PendingPods) -> list[str]:
     found = pending.pods()
     run_ids = {label: run_id_of_label(world.store, label) for label in {pod.run_id for pod in found}}
     pods = [replace(pod, run_id=run_ids[pod.run_id]) for pod in found]
-    late = [pod for pod in pods if pod.pending and waited_s(world, pod) >= world.policy.queue_delay_s]
+    waiting = [pod for pod in pods if pod.pending and not pod.ending]
+    late = [pod for pod in waiting if waited_s(world, pod) >= world.policy.queue_delay_s]
     messages: list[str] = []
     for pod in late:
         try:
@@ -91,21 +95,27 @@ def end_late_pod(world: World, pending: PendingPods, pod: StagePod) -> list[str]
         message = (
             f"{name} timed out: it waited as {pod.stage} of {run_name}, for which this store has no decision"
         )
-        return [message] if pending.end(pod, "TimedOut", obstacle(pod)) else []
+        return [message] if pending.end(pod, TIMED_OUT, obstacle(pod)) else []
     run, decision = found
     stockout = stockout_of(world, pod, decision)
     key = store_layout.stock_out(stockout.node_pool, stockout.market)
     if not pod.node:
         # Written before the pod ends: an engine routes the stage again within a second or two of its end.
         world.store.put(key, record_bytes(stockout))
-    if not pending.end(pod, "TimedOut", obstacle(pod)):
-        if not pod.node:
+    if not pending.end(pod, TIMED_OUT, obstacle(pod)):
+        if not pod.node and not has_timed_out(pending, pod):
             world.store.put(key, record_bytes(stockout.model_copy(update={"until": stockout.at})))
         return []
     heartbeat = last_heartbeat(world.store, run.run_id, str(decision.question.attempt_id))
     if heartbeat is None or heartbeat.state == UNSUPERVISED:
         settle_silent_pod(world, run, decision, pod, stockout.reason)
     return [f"{name} timed out: {stockout.reason}"]
+
+
+def has_timed_out(pending: PendingPods, pod: StagePod) -> bool:
+    """Return whether another reaper has ended a pod since it was read."""
+    reasons = [each.lifetime.reason for each in pending.pods() if each.ref == pod.ref]
+    return any(reason.startswith(TIMED_OUT) for reason in reasons)
 
 
 def obstacle(pod: StagePod) -> str:
@@ -181,7 +191,8 @@ def settle_silent_run(
     state = ledger.state(start.account)
     stages = [name for name in state.reservations if name != overhead_reservation(start)]
     heartbeats = {name: last_heartbeat(world.store, run.run_id, name) for name in stages}
-    if not alive and is_abandoned(world, state, heartbeats.values()):
+    is_silent = not alive and is_abandoned(world, state, heartbeats.values())
+    if is_silent and not has_live_route_step(world, run, start):
         messages += settle_start(world, run, start)
         publish(world.store, run.run_id)
         return messages
@@ -205,6 +216,12 @@ def is_abandoned(world: World, state: AccountState, heartbeats: Iterable[Heartbe
     newest = max([last_entry_at(world, state), *(heartbeat.at for heartbeat in written)])
     is_silent = world.clock.now() - newest > timedelta(seconds=world.policy.abandoned_after_s)
     return is_silent and not any(world.cluster.lifetime(heartbeat.pod).alive for heartbeat in written)
+
+
+def has_live_route_step(world: World, run: Run, start: RunStart) -> bool:
+    """Return whether a route step of a start still runs. It may wait for the result of another run."""
+    unfinished = [time for time in overhead_times(world, run, start) if time.finished_at is None]
+    return any(world.cluster.lifetime(time.pod).alive for time in unfinished)
 
 
 def silent_reservations(

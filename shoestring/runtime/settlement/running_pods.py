@@ -1,11 +1,11 @@
 """Running pods, as the reaper reads them at each look: what they cost, and how long they have been silent.
 
-A look reads one listing and one account for each run with a running pod, and one heartbeat for each pod.
+A look reads one listing and one account for each run with a running pod, and one heartbeat for each attempt.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
@@ -14,12 +14,20 @@ from shoestring.config.world import World
 from shoestring.core import store_layout
 from shoestring.core.errors import DataError, NotInStore, ShoestringError, StoreError, UnknownName
 from shoestring.core.interfaces import StagePod, StoreTimes
-from shoestring.core.pod_ref import LabelledPod
 from shoestring.core.receipt import PricePoint
 from shoestring.data.run_records import Run, open_run, read_record
 from shoestring.routing.decision import Decision
 from shoestring.runtime.records.run_setup import run_id_of_label
-from shoestring.spending.heartbeat import BROKE, RUNNING_STATES, SILENT, Heartbeat, last_heartbeat
+from shoestring.runtime.route_step.external_components import is_between
+from shoestring.runtime.settlement.external_pods import ExternalStage
+from shoestring.spending.heartbeat import (
+    BROKE,
+    RUNNING_STATES,
+    SILENT,
+    UNSUPERVISED,
+    Heartbeat,
+    last_heartbeat,
+)
 from shoestring.spending.ledger.account import AccountState, Reservation
 from shoestring.spending.ledger.ledger import Ledger
 from shoestring.spending.meter import cost_between_usd
@@ -27,7 +35,7 @@ from shoestring.spending.meter import cost_between_usd
 
 @dataclass(frozen=True, slots=True)
 class RunningPod:
-    """A running pod, and the attempt whose reservation pays for it.
+    """A running pod with a supervisor, and the attempt whose reservation pays for it.
 
     `heartbeat` None: it wrote none yet. `heartbeat_at`: when that was written, by the store's clock.
     `left_usd`: what its account can still add to its reservation; None: without limit.
@@ -94,6 +102,15 @@ class RunningPod:
         return self.decision.choice.usd_per_hour
 
 
+@dataclass(frozen=True, slots=True)
+class FoundAttempts:
+    """The attempts that have a running pod, and a message for each run whose records cannot be read."""
+
+    supervised: list[RunningPod]
+    external: list[ExternalStage]
+    messages: list[str]
+
+
 @dataclass(slots=True)
 class RunningPods:
     """Reads running pods. `runs` and `decisions` are what earlier looks read: by uid of a pod, and by key."""
@@ -104,25 +121,29 @@ class RunningPods:
     runs: dict[str, Run | None] = field(default_factory=dict)
     decisions: dict[str, Decision] = field(default_factory=dict)
 
-    def read(self, pods: Sequence[StagePod]) -> tuple[list[RunningPod], list[str]]:
-        """Return the attempts of these pods, and a message for each run whose records cannot be read.
+    def read(self, pods: Sequence[StagePod]) -> FoundAttempts:
+        """Return the attempts of the running ones of these pods, and what could not be read.
 
         A pod of an unknown run, or one whose attempt was settled, is left out. Raises StoreError.
         """
-        runs: dict[str, tuple[Run, list[StagePod]]] = {}
-        for pod in pods:
+        runs: dict[str, Run] = {}
+        labels: dict[str, str] = {}
+        for pod in filter(is_running, pods):
             if run := self._run_of(pod):
-                runs.setdefault(run.run_id, (run, []))[1].append(pod)
-        found: list[RunningPod] = []
-        messages: list[str] = []
-        for run, own in runs.values():
+                runs[run.run_id], labels[pod.run_id] = run, run.run_id
+        found = FoundAttempts([], [], [])
+        for run_id, run in runs.items():
+            own = [pod for pod in pods if labels.get(pod.run_id) == run_id]
             try:
-                found += self._read_run(run, own)
+                each = self._read_run(run, own)
             except ShoestringError as error:
                 if isinstance(error, StoreError) and not isinstance(error, NotInStore):
                     raise
-                messages.append(f"the running pods of {run.run_id} cannot be judged: {error}")
-        return found, messages
+                found.messages.append(f"the running pods of {run_id} cannot be judged: {error}")
+                continue
+            found.supervised.extend(each.supervised)
+            found.external.extend(each.external)
+        return found
 
     def _run_of(self, pod: StagePod) -> Run | None:
         """Return the run of a pod. It is read once: a new start of a run has new pods."""
@@ -134,42 +155,91 @@ class RunningPods:
                 self.runs[pod.ref.uid] = None
         return self.runs[pod.ref.uid]
 
-    def _read_run(self, run: Run, pods: Sequence[StagePod]) -> Iterator[RunningPod]:
+    def _read_run(self, run: Run, pods: Sequence[StagePod]) -> FoundAttempts:
+        """Return the attempts of a run. `pods`: all of the run's, those that ended too."""
         state = self.ledger.state(run.start.account)
         written = self.times.modified(store_layout.heartbeats(run.run_id))
-        for pod in pods:
-            for name, reservation in state.reservations.items():
-                if reservation.stage == pod.stage:
-                    found = self._read_attempt(run, pod, name, state, written)
-                    yield from [found] if found else []
+        found = FoundAttempts([], [], [])
+        for name, reservation in state.reservations.items():
+            own = [pod for pod in pods if pod.stage == reservation.stage]
+            if not any(map(is_running, own)):
+                continue
+            key = store_layout.heartbeat(run.run_id, name)
+            heartbeat = last_heartbeat(self.world.store, run.run_id, name) if key in written else None
+            if heartbeat and heartbeat.state == UNSUPERVISED:
+                found.external.append(self._external_stage(run, own, name, reservation, heartbeat))
+                continue
+            found.supervised.extend(
+                self._running_pod(run, pod, name, state, heartbeat, written.get(key))
+                for pod in filter(is_running, own)
+                if is_attempts_pod(pod, reservation, heartbeat)
+            )
+        return found
 
-    def _read_attempt(
-        self, run: Run, pod: StagePod, name: str, state: AccountState, written: Mapping[str, datetime]
-    ) -> RunningPod | None:
-        """Return the attempt of this name if it is this pod's."""
-        key, reservation = store_layout.heartbeat(run.run_id, name), state.reservations[name]
-        heartbeat = last_heartbeat(self.world.store, run.run_id, name) if key in written else None
-        began = pod.lifetime.started_at
-        if heartbeat and heartbeat.pod != pod.ref and not isinstance(heartbeat.pod, LabelledPod):
-            return None
-        if heartbeat is None and (began is None or began < reservation.reserved_at):
-            return None
+    def _external_stage(
+        self,
+        run: Run,
+        pods: Sequence[StagePod],
+        name: str,
+        reservation: Reservation,
+        heartbeat: Heartbeat,
+    ) -> ExternalStage:
+        """Return an attempt at an external component. `pods`: the stage's, also those of earlier attempts."""
+        decision, running = self._decision_of(run, name, reservation), tuple(filter(is_running, pods))
+        ended = [pod for pod in pods if not pod.lifetime.alive]
+        of_others = [pod for pod in ended if not is_between(pod.lifetime, decision.question.asked_at)]
+        return ExternalStage(
+            run=run,
+            name=name,
+            decision=decision,
+            reservation=reservation,
+            heartbeat=heartbeat,
+            pods=tuple(pod for pod in pods if pod not in of_others),
+            running=running,
+            now=running[0].lifetime.asked_at or self.world.clock.now(),
+        )
+
+    def _running_pod(
+        self,
+        run: Run,
+        pod: StagePod,
+        name: str,
+        state: AccountState,
+        heartbeat: Heartbeat | None,
+        heartbeat_at: datetime | None,
+    ) -> RunningPod:
+        reservation = state.reservations[name]
         return RunningPod(
             pod=pod,
             run=run,
             name=name,
-            decision=self._decision(reservation.decision_key or store_layout.decision(run.run_id, name)),
+            decision=self._decision_of(run, name, reservation),
             reservation=reservation,
             left_usd=left_for(state, reservation.stage),
             heartbeat=heartbeat,
-            heartbeat_at=written.get(key),
+            heartbeat_at=heartbeat_at,
             now=pod.lifetime.asked_at or self.world.clock.now(),
         )
+
+    def _decision_of(self, run: Run, name: str, reservation: Reservation) -> Decision:
+        return self._decision(reservation.decision_key or store_layout.decision(run.run_id, name))
 
     def _decision(self, key: str) -> Decision:
         if key not in self.decisions:
             self.decisions[key] = read_record(self.world.store, key, Decision)
         return self.decisions[key]
+
+
+def is_running(pod: StagePod) -> bool:
+    """Return whether a pod runs and nobody has ended it."""
+    return pod.lifetime.alive and not (pod.pending or pod.ending)
+
+
+def is_attempts_pod(pod: StagePod, reservation: Reservation, heartbeat: Heartbeat | None) -> bool:
+    """Return whether a pod is the one that this reservation pays for."""
+    if heartbeat:
+        return heartbeat.pod == pod.ref
+    return pod.lifetime.began_since(reservation.reserved_at)
 
 
 def left_for(state: AccountState, stage: str) -> Decimal | None:

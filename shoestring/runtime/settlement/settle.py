@@ -13,12 +13,18 @@ from shoestring.core.errors import ShoestringError, UnknownName
 from shoestring.core.interfaces import Store
 from shoestring.data.run_records import Run, RunStart, open_run
 from shoestring.reporting.publish import publish
-from shoestring.runtime.admission.admit import account_states
-from shoestring.runtime.records.overhead import overhead_reservation, overhead_spent_usd, overhead_timer
+from shoestring.runtime.admission.stage_budgets import account_states
+from shoestring.runtime.records.engine_times import record_engine_times
+from shoestring.runtime.records.overhead import (
+    overhead_reservation,
+    overhead_timer,
+    read_overhead,
+)
 from shoestring.runtime.records.receipts import write_lost_receipts
 from shoestring.runtime.route_step.external_components import settle_external
-from shoestring.runtime.route_step.retry import wait_for_exit
+from shoestring.runtime.route_step.retry import receipt_is_due, wait_for_exit
 from shoestring.runtime.settlement.adjust import adjust_to_pod_times
+from shoestring.spending.audit.run_records import record_digests
 from shoestring.spending.ledger.ledger import Ledger
 from shoestring.spending.ledger.overruns import absorb_overruns
 from shoestring.spending.ledger.parent_accounts import campaign_account
@@ -28,7 +34,8 @@ from shoestring.spending.lost_pods import settle_lost_pods
 def settle_start(world: World, run: Run, start: RunStart) -> list[str]:
     """Settle every open reservation of one start of a run and close its account; return what was done.
 
-    A pod that is still alive keeps its reservation, and the account stays open.
+    A pod that is still alive keeps its reservation, and the account stays open; also until a pod that has
+    settled has written its receipt.
     """
     ledger, overhead = Ledger(world.store, world.clock, str(world.pod)), overhead_reservation(start)
     try:
@@ -40,16 +47,21 @@ def settle_start(world: World, run: Run, start: RunStart) -> list[str]:
         # The process that admitted it died before it opened the account, so nothing was reserved.
         return []
     state = ledger.state(start.account)
+    if receipt_is_due(world, run, state):
+        return messages
     write_lost_receipts(world, run, start)
-    if reservation := state.reservations.get(overhead):
-        if len(state.reservations) > 1:
-            return messages
-        spent_usd = min(overhead_spent_usd(world, run, start), reservation.amount_usd)
-        ledger.settle(start.account, overhead, spent_usd)
-    if not state.closed:
-        messages += adjust_to_pod_times(world, run, start)
-        absorb_overruns(ledger, start.account)
-        ledger.close(start.account)
+    if state.closed:
+        return messages
+    reservation = state.reservations.get(overhead)
+    if reservation and len(state.reservations) > 1:
+        return messages
+    found = read_overhead(world, run, start)
+    if reservation:
+        ledger.settle(start.account, overhead, min(found.spent_usd, reservation.amount_usd))
+    messages += adjust_to_pod_times(world, run, start, found.spent_usd)
+    messages += record_engine_times(world.store, run, start, found.measured_pods_s)
+    absorb_overruns(ledger, start.account)
+    ledger.close(start.account, record_digests(world.store, run.run_id))
     return messages
 
 
@@ -87,17 +99,22 @@ def settle_abandoned(world: World) -> list[str]:
     """
     ledger = Ledger(world.store, world.clock, str(world.pod))
     messages: list[str] = []
+    ended: set[str] = set()
 
     def settle(run: Run, start: RunStart) -> list[str]:
-        is_abandoned = start.launcher and not world.cluster.lifetime(start.launcher).alive
-        return settle_start(world, run, start) if is_abandoned else []
+        if not start.launcher or world.cluster.lifetime(start.launcher).alive:
+            return []
+        ended.add(start.account)
+        found = settle_start(world, run, start)
+        publish(world.store, run.run_id)
+        return found
 
     for month in recent_months(world):
         messages += for_open_starts(world, ledger, month, settle)
-        messages += ledger.repair_parent(month)
+        messages += ledger.repair_parent(month, ended)
     for campaign in map(campaign_account, world.budgets.campaigns):
         if any(world.store.list(store_layout.account(campaign))):
-            messages += ledger.repair_parent(campaign)
+            messages += ledger.repair_parent(campaign, ended)
     return messages
 
 

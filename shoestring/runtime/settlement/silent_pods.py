@@ -27,12 +27,13 @@ def pod_of_reservation(reservation: Reservation, pods: Sequence[StagePod]) -> St
     there is none.
     """
     by_start = {
-        pod.lifetime.started_at: pod
+        started_at: pod
         for pod in pods
-        if pod.stage == reservation.stage and pod.lifetime.started_at
+        if pod.stage == reservation.stage
+        and (started_at := pod.lifetime.started_at)
+        and pod.lifetime.began_since(reservation.reserved_at)
     }
-    newest = max(by_start, default=None)
-    return by_start[newest] if newest and newest >= reservation.reserved_at else None
+    return by_start[max(by_start)] if by_start else None
 
 
 def settle_dead_pod(world: World, run: Run, name: str, pod: StagePod) -> list[str]:
@@ -50,8 +51,11 @@ def identify_dead_pods(world: World, run: Run, state: AccountState, pods: Sequen
     """Write the names of dead pods into receipts that lack them.
 
     A router cannot see pods, so it settles such an attempt as if its pod had never begun. With the name, the
-    exit step adjusts the ledger to the pod's own times.
+    exit step adjusts the ledger to the pod's own times. The entry that closes the account holds the digests
+    of the receipts, so they stay as they are from then on.
     """
+    if state.closed:
+        return
     dead = [pod for pod in pods if not pod.lifetime.alive]
     stages = {pod.stage for pod in dead}
     attempts = [AttemptId.parse(run.run_id, name) for name in state.settled_usd]
@@ -68,7 +72,8 @@ def identify_dead_pods(world: World, run: Run, state: AccountState, pods: Sequen
             if pod.stage == receipt.stage
             and pod.ref not in identified
             and pod.lifetime.started_at
-            and asked_at <= pod.lifetime.started_at <= receipt.finished_at
+            and pod.lifetime.began_since(asked_at)
+            and pod.lifetime.started_at <= receipt.finished_at
         ]
         if found:
             world.store.put(key, record_bytes(receipt.model_copy(update={"pod": found[0]})))

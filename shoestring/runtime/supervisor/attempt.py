@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
 
+from shoestring.backends.memory_limits import ContainerMemory
 from shoestring.backends.processes import ProcessTree
 from shoestring.config.world import World
 from shoestring.core.attempt_id import AttemptId
@@ -14,12 +15,13 @@ from shoestring.core.errors import StageFailed
 from shoestring.core.interfaces import ProcessUsage
 from shoestring.core.money import usd
 from shoestring.core.receipt import AdaptationChange, Cause, PricePoint, ResourceUsage
-from shoestring.core.types import Market
+from shoestring.core.types import Market, Quote, StageOutcome
 from shoestring.data.run_records import Run
 from shoestring.routing.decision import Choice, Decision
 from shoestring.routing.pages.decision_view import reserved_later_s
 from shoestring.runtime.records.receipts import NO_USAGE
 from shoestring.runtime.supervisor.spend_limits import SpendLimits
+from shoestring.spending.heartbeat import HIGH_MEMORY_SHARE
 from shoestring.spending.meter import Meter, RateChanges
 from shoestring.stages.work import Origin, StageProgress
 
@@ -66,18 +68,19 @@ class Attempt:
         reserved_usd: the reservation, with the extensions that the ledger has confirmed.
         extension_asked_at_usd: the reservation at the last request for an extension.
         rate_changes: the prices that replaced the decision's price.
-        priced_at_s: when a price was last read, on the monotonic clock; None: at the start.
+        priced_until_s: until when the price is known, on the monotonic clock; None: until the decision.
         unpriced: no price can be read now, and the fallback price is not charged yet.
+        is_settled: somebody else settled its reservation, as the last heartbeat found.
         sent_limits: the limits that the child was sent last.
         cap_times_s: when the usage will reach each guardrail's cap, on the monotonic clock.
         guardrail_changes: the changes that guardrails made.
         usage_before: the usage of the stage's earlier attempts in this run.
         committed_usd: the part of the cost that a commitment paid for; known at the end.
         overrun_usd: the part of the cost that the account had no money for; known at the end.
+        published: its result as the cache has it: another run's if that was first; known at the end.
         processes: everything that the stage started; None before its child starts.
-        memory_share: the container's highest memory use as a share of its limit; None without a limit.
-        oom_kills_before: how many processes the kernel had killed for memory before the child started; None
-            before that.
+        memory: the memory of its container, since its child started; None before that.
+        memory_share: the highest working set seen, as a share of the container's limit; None without a limit.
     """
 
     world: World
@@ -90,8 +93,9 @@ class Attempt:
     origin: Origin | None = None
     extension_asked_at_usd: Decimal = Decimal(0)
     rate_changes: RateChanges = ()
-    priced_at_s: float | None = None
+    priced_until_s: float | None = None
     unpriced: bool = False
+    is_settled: bool = False
     sent_limits: SpendLimits | None = None
     cap_times_s: dict[str, float] = field(default_factory=dict)
     throttled: bool = False
@@ -106,9 +110,10 @@ class Attempt:
     peak_rss_bytes: int = 0
     committed_usd: Decimal = Decimal(0)
     overrun_usd: Decimal = Decimal(0)
+    published: StageOutcome | None = None
     gpu_usage: GpuUsage = field(default_factory=GpuUsage)
     processes: ProcessTree | None = None
-    oom_kills_before: int | None = None
+    memory: ContainerMemory | None = None
     memory_share: float | None = None
 
     @property
@@ -181,14 +186,19 @@ class Attempt:
         """
         changes = self.rate_changes
         if self.unpriced:
-            changes += ((self._last_priced_s, self.fallback_usd_per_hour),)
+            changes += ((max(self.started_s, self._known_until_s), self.fallback_usd_per_hour),)
         meter = self.meter()
         meter.update(meter.limit_usd, changes, meter.deadline_s)
         return meter
 
     @property
-    def _last_priced_s(self) -> float:
-        return self.started_s if self.priced_at_s is None else self.priced_at_s
+    def _known_until_s(self) -> float:
+        """The moment until which the current price is known. At first that is when its decision read it."""
+        if self.priced_until_s is not None:
+            return self.priced_until_s
+        clock = self.world.clock
+        age_s = (clock.now() - self.decision.question.asked_at).total_seconds()
+        return clock.monotonic_s() - max(0.0, age_s)
 
     def meter(self) -> Meter:
         """Return a meter of the prices that are charged, with this attempt's limits.
@@ -218,31 +228,48 @@ class Attempt:
             self.stopping_since_s = self.world.clock.monotonic_s()
 
     def update_price(self) -> None:
-        """Read the current price, on a market whose price changes, and use it from now on.
+        """Read the current price, on a market whose price changes.
 
-        While none can be read for `unpriced_s` of the policy, the fallback price is charged from the last
-        one on. A price far above a known on-demand price (`max_price_factor`) is no price.
+        A higher price counts from when the last one was read, since it may have risen right after that; a
+        lower one from now on. While none can be read for `unpriced_s` of the policy, the fallback price is
+        charged from the last one on.
         """
-        question, choice = self.decision.question, self.choice
-        quote = question.quote(choice.pool, choice.market)
+        quote = self.decision.question.quote(self.choice.pool, self.choice.market)
         if not self.floats or quote is None:
             return
-        now_s, policy = self.world.clock.monotonic_s(), self.world.policy
-        quoted = self.world.prices.charged_usd_per_hour(quote, question.pool(choice.pool))
-        on_demand = question.quote(choice.pool, Market.ON_DEMAND)
-        if quoted and on_demand and quoted > on_demand.usd_per_hour * Decimal(str(policy.max_price_factor)):
-            quoted = None
+        now_s, known_s, quoted = self.world.clock.monotonic_s(), self._known_until_s, self._read_price(quote)
+        since_s, fallback = max(self.started_s, known_s), self.fallback_usd_per_hour
         if quoted is not None:
-            self.priced_at_s, self.unpriced = now_s, False
             # The decision's price may be below the quote: its discount applies to the current price as well.
-            self._set_price(now_s, usd(choice.usd_per_hour * quoted / quote.usd_per_hour))
-        elif now_s - self._last_priced_s > policy.unpriced_s:
-            self.unpriced = False
-            self._set_price(self._last_priced_s, self.fallback_usd_per_hour)
+            price = usd(self.choice.usd_per_hour * quoted / quote.usd_per_hour)
+            self._set_price(since_s if price > self.usd_per_hour else now_s, price)
+        elif self.usd_per_hour == fallback or now_s - known_s > self.world.policy.unpriced_s:
+            self._set_price(since_s, fallback)
         else:
             self.unpriced = True
+            return
+        self.priced_until_s, self.unpriced = now_s, False
+
+    def _read_price(self, quote: Quote) -> Decimal | None:
+        """Return the current price of the quote's pool; None where none can be read.
+
+        A price far above a known on-demand price (`max_price_factor`) is no price.
+        """
+        question = self.decision.question
+        quoted = self.world.prices.charged_usd_per_hour(quote, question.pool(quote.pool))
+        on_demand = question.quote(quote.pool, Market.ON_DEMAND)
+        factor = Decimal(str(self.world.policy.max_price_factor))
+        return None if quoted and on_demand and quoted > on_demand.usd_per_hour * factor else quoted
+
+    def is_short_of_memory(self) -> bool:
+        """Read how close to its memory limit the container is; return whether it has been very close."""
+        share = self.memory.share() if self.memory else None
+        if share is not None:
+            self.memory_share = max(self.memory_share or 0.0, round(share, 4))
+        return (self.memory_share or 0.0) >= HIGH_MEMORY_SHARE
 
     def _set_price(self, since_s: float, usd_per_hour: Decimal) -> None:
+        self.rate_changes = tuple(change for change in self.rate_changes if change[0] < since_s)
         if usd_per_hour != self.usd_per_hour:
             self.rate_changes += ((since_s, usd_per_hour),)
 

@@ -19,6 +19,7 @@ from typing import Literal
 
 from shoestring.backends.processes import adopt_orphans, end_descendants
 from shoestring.config.policy import Policy
+from shoestring.core.attempt_id import AttemptId
 from shoestring.core.errors import ShoestringError, StageStopped, StoreError, StoreFull
 from shoestring.core.money import Usd
 from shoestring.core.receipt import AdaptationChange, Cause
@@ -26,12 +27,15 @@ from shoestring.core.record import Record, record_bytes
 from shoestring.core.types import STANDARD_CLASS, Format, StageOutcome
 from shoestring.data.run_records import open_run
 from shoestring.runtime.open_world import open_world
-from shoestring.runtime.supervisor.spend_limits import LIMITS_FILE, LimitsReader, write_whole
+from shoestring.runtime.supervisor.scratch_files import MAX_REASON_CHARS, write_whole
+from shoestring.runtime.supervisor.spend_limits import LIMITS_FILE, LimitsReader
+from shoestring.spending.heartbeat import record_lost
 from shoestring.spending.meter import Meter
 from shoestring.stages.work import Origin, StageProgress, Work
 
 JOB_FILE, PROGRESS_FILE, RESULT_FILE = "job.json", "progress.json", "result.json"
 ORPHAN_GRACE_S = 5.0
+REPORT_TIMEOUT_S = 1.0
 PROGRESS_EVERY_S = 0.2
 
 
@@ -70,28 +74,39 @@ class StopSignal:
     itself and everything that it started.
 
     `before_stop` runs before the signal is reported. It updates the meter: how the stage stops depends on the
-    money left.
+    money left. `when_lost` runs last where the supervisor is gone: it reports when the attempt ended.
     """
 
     def __init__(self, parent_pid: int) -> None:
         self.before_stop: Callable[[], None] = lambda: None
-        self._event = threading.Event()
+        self.when_lost: Callable[[], None] = lambda: None
+        self._event, self._parent_pid = threading.Event(), parent_pid
         signal.signal(signal.SIGTERM, lambda *_: self._event.set())
         # The terminal's Ctrl-C reaches the whole process group; the supervisor handles it.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        threading.Thread(target=self._watch, args=(parent_pid,), daemon=True).start()
+        threading.Thread(target=self._watch, daemon=True).start()
 
     def __call__(self) -> bool:
         if self._event.is_set():
             self.before_stop()
         return self._event.is_set()
 
-    def _watch(self, parent_pid: int) -> None:
-        while os.getppid() == parent_pid:
+    def end_if_lost(self) -> None:
+        """If the supervisor is gone, end what this process started, and report the end. A store that does not
+        answer must not delay it.
+        """
+        if os.getppid() != self._parent_pid:
+            end_descendants()
+            report = threading.Thread(target=self.when_lost, daemon=True)
+            report.start()
+            report.join(REPORT_TIMEOUT_S)
+
+    def _watch(self) -> None:
+        while os.getppid() == self._parent_pid:
             time.sleep(0.2)
         self._event.set()
         time.sleep(ORPHAN_GRACE_S)
-        end_descendants()
+        self.end_if_lost()
         os._exit(1)
 
 
@@ -119,6 +134,8 @@ def make_work(job: ChildJob, scratch: Path, stop: StopSignal) -> Work:
     run = open_run(world.store, job.run_id)
     meter = Meter(Decimal(job.usd_per_hour), job.started_s, job.limit_usd, job.deadline_s)
     stop.before_stop = LimitsReader(scratch / LIMITS_FILE, meter).read
+    attempt = AttemptId(job.run_id, job.stage, job.attempt)
+    stop.when_lost = lambda: record_lost(world.store, job.run_id, attempt, world.clock.now())
     return Work(
         run_id=job.run_id,
         stage=job.stage,
@@ -138,6 +155,7 @@ def make_work(job: ChildJob, scratch: Path, stop: StopSignal) -> Work:
         settings=job.origin.settings if job.origin else {},
         storage_class=job.storage_class,
         planned_samples=job.planned_samples,
+        remote=world.remote,
     )
 
 
@@ -168,12 +186,15 @@ def main(scratch: Path) -> ChildResult:
         traceback.print_exc()
         reason = f"{job.stage} failed: {type(error).__name__}: {error}"
         return ChildResult(status="failed", cause="code", reason=reason)
+    finally:
+        stop.end_if_lost()
 
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
     adopt_orphans()
     result = main(folder)
+    result = result.model_copy(update={"reason": result.reason[:MAX_REASON_CHARS]})
     with contextlib.suppress(OSError):
         write_whole(folder / RESULT_FILE, record_bytes(result))
     # Daemon threads of libraries must not delay or crash an exit whose result is already written.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -10,7 +11,8 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
-from shoestring.backends.memory_limits import memory_limit, oom_kills
+from shoestring.core.errors import DataError
+from shoestring.core.pod_ref import LocalProcess
 from shoestring.core.record import record_bytes
 from shoestring.runtime.supervisor.attempt import Attempt
 from shoestring.runtime.supervisor.child import (
@@ -20,7 +22,11 @@ from shoestring.runtime.supervisor.child import (
     ChildJob,
     ChildResult,
 )
+from shoestring.runtime.supervisor.scratch_files import read_scratch_file
 from shoestring.stages.work import StageProgress
+
+STAGE_PROCESS = "shoestring.runtime.supervisor.child"
+"""The module that the child of a supervisor runs."""
 
 
 def start_child(
@@ -49,7 +55,7 @@ def start_child(
         planned_samples=attempt.choice.samples or None,
     )
     (scratch / JOB_FILE).write_bytes(record_bytes(job))
-    command = [sys.executable, "-m", "shoestring.runtime.supervisor.child", str(scratch)]
+    command = [sys.executable, "-m", STAGE_PROCESS, str(scratch)]
     return subprocess.Popen(command, env=os.environ | variables, stdin=subprocess.DEVNULL)
 
 
@@ -76,34 +82,60 @@ def read_child(attempt: Attempt, pid: int, scratch: Path) -> None:
     attempt.cpu_s = max(attempt.cpu_s, usage.cpu_s)
     attempt.peak_rss_bytes = max(attempt.peak_rss_bytes, usage.rss_bytes)
     attempt.gpu_usage.add_sample(usage)
-    limit = memory_limit()
-    attempt.memory_share = round(limit.share, 4) if limit else None
-    path = scratch / PROGRESS_FILE
-    if path.exists():
-        attempt.progress = StageProgress.model_validate_json(path.read_bytes())
+    # A file that is no progress changes nothing: what was reported before it counts.
+    with contextlib.suppress(DataError):
+        attempt.progress = read_scratch_file(scratch / PROGRESS_FILE, StageProgress) or attempt.progress
+
+
+def read_result(stage: str, path: Path) -> ChildResult | None:
+    """Return the result that the child wrote; None: it wrote none. One that makes no sense is its failure."""
+    try:
+        result = read_scratch_file(path, ChildResult)
+    except DataError as error:
+        reason = f"{stage} left a result that cannot be used: {error}"
+        return ChildResult(status="failed", cause="code", reason=reason)
+    if result and result.status == "done" and result.outcome is None:
+        return ChildResult(status="failed", cause="code", reason=f"{stage} ended as done but left no outcome")
+    return result
 
 
 def child_result(attempt: Attempt, child: subprocess.Popen[bytes], scratch: Path) -> ChildResult:
     """Return how the child ended, from its result file or else from its exit code."""
-    path = scratch / RESULT_FILE
-    if path.exists():
-        result = ChildResult.model_validate_json(path.read_bytes())
-        if result.status == "done":
-            return result
-        reason = "; ".join(filter(None, (attempt.stop_reason, result.reason)))
-        cause = attempt.stop_cause if result.status == "stopped" and attempt.stop_cause else result.cause
-        return result.model_copy(update={"reason": reason, "cause": cause})
-    if attempt.stop_reason:
+    result = read_result(attempt.stage, scratch / RESULT_FILE)
+    if result is None and attempt.stop_reason:
         return ChildResult(status="stopped", cause=attempt.stop_cause, reason=attempt.stop_reason)
-    code = child.returncode
+    result = result or unreported_result(attempt.stage, child.returncode)
+    if result.status == "done":
+        return result
+    reasons, cause = [attempt.stop_reason, result.reason], result.cause
+    if result.status == "stopped":
+        cause = attempt.stop_cause or cause
+    elif ran_out_of_memory(attempt, child.returncode):
+        # The stage may have reported that a process of its own failed, and not why.
+        cause = "memory"
+        reasons.insert(1, f"the kernel killed a process of {attempt.stage} for memory")
+    return result.model_copy(update={"reason": "; ".join(filter(None, reasons)), "cause": cause})
+
+
+def unreported_result(stage: str, code: int) -> ChildResult:
+    """Return the result of a child that wrote none, from its exit code."""
     how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-    before = attempt.oom_kills_before
-    if code == -signal.SIGKILL and before is not None and oom_kills() > before:
-        reason = f"the kernel killed {attempt.stage}'s process for memory; the next attempt gets more"
-        return ChildResult(status="failed", cause="memory", reason=reason)
     return ChildResult(
         status="failed",
         cause="lost" if -code in (signal.SIGKILL, signal.SIGTERM) else "code",
-        reason=f"{attempt.stage}'s process ended without a result ({how}); "
+        reason=f"{stage}'s process ended without a result ({how}); "
         "a resumed run continues from its checkpoint",
     )
+
+
+def ran_out_of_memory(attempt: Attempt, code: int) -> bool:
+    """Return whether the kernel killed a process of a failed stage for memory.
+
+    The container of a pod that has a memory limit counts the stage's own processes. Elsewhere others are
+    counted, too, so the child itself must have been killed, and not by its supervisor.
+    """
+    memory = attempt.memory
+    if memory is None or not memory.kills():
+        return False
+    is_own = memory.has_limit and not isinstance(attempt.world.pod, LocalProcess)
+    return is_own or (code == -signal.SIGKILL and not attempt.stop_reason)

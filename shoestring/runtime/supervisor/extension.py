@@ -8,6 +8,7 @@ from functools import partial
 from shoestring.core.errors import BudgetExceeded, LedgerConflict, StoreError
 from shoestring.core.money import usd
 from shoestring.runtime.admission.extension_headroom import EXTENSION_SHARE
+from shoestring.runtime.records.overhead import overhead_excess_usd, overhead_reservation
 from shoestring.runtime.supervisor.attempt import Attempt
 from shoestring.runtime.supervisor.background_io import ANSWER_TIMEOUT_S, ExtensionRequests
 from shoestring.spending.ledger.ledger import Ledger
@@ -16,6 +17,9 @@ from shoestring.spending.ledger.ledger import Ledger
 # reservation left. So a store that is slow or briefly unreachable stops no stage, and few stages ask that
 # would have ended in time.
 EXTEND_AHEAD_S, EXTEND_AHEAD_SHARE = 10.0, Decimal("0.1")
+# The wait for an answer if the pod's start took the whole reservation. Nothing could be asked ahead of time,
+# on a node that starts pods slowly answers take longer, and another start would cost more than this wait.
+LATE_START_TIMEOUT_S = 5.0
 
 
 def extend_or_stop(attempt: Attempt, ledger: Ledger, requests: ExtensionRequests) -> None:
@@ -33,47 +37,69 @@ def extend_or_stop(attempt: Attempt, ledger: Ledger, requests: ExtensionRequests
         return
     due_usd = attempt.spent_usd() + attempt.exit_usd + attempt.price_usd(ANSWER_TIMEOUT_S)
     is_due = due_usd >= attempt.reserved_usd
-    ahead_usd = min(attempt.price_usd(EXTEND_AHEAD_S), attempt.reserved_usd * EXTEND_AHEAD_SHARE)
     # Ahead of time it asks once. If that is refused, it goes on and asks again when the money is due: other
     # runs may have released some by then.
-    if is_due or (due_usd + ahead_usd >= attempt.reserved_usd != attempt.extension_asked_at_usd):
+    is_near = due_usd + due_ahead_usd(attempt, attempt.reserved_usd) >= attempt.reserved_usd
+    is_first_look = attempt.sent_limits is None and not attempt.extension_asked_at_usd
+    timeout_s = LATE_START_TIMEOUT_S if is_first_look else ANSWER_TIMEOUT_S
+    if is_due or (is_near and attempt.reserved_usd != attempt.extension_asked_at_usd):
         attempt.extension_asked_at_usd = attempt.reserved_usd
         min_usd = max(2 * attempt.exit_usd, due_usd - attempt.reserved_usd)
-        more_usd = usd(max(attempt.choice.p95_usd * EXTENSION_SHARE, min_usd))
-        requests.ask(partial(extend_reservation, attempt, ledger, more_usd, min_usd))
-    take_extension(attempt, requests, is_due)
+        requests.ask(partial(extend_reservation, attempt, ledger, min_usd))
+    take_extension(attempt, requests, timeout_s if is_due else 0.0)
 
 
-def extend_reservation(attempt: Attempt, ledger: Ledger, more_usd: Decimal, min_usd: Decimal) -> Decimal:
-    """Extend the reservation by `more_usd`, or by what is left if that is less but at least `min_usd`; return
-    the amount.
+def due_ahead_usd(attempt: Attempt, reserved_usd: Decimal) -> Decimal:
+    """Return how much of a reservation is left when an extension of it is asked for."""
+    return min(attempt.price_usd(EXTEND_AHEAD_S), reserved_usd * EXTEND_AHEAD_SHARE)
+
+
+def extend_reservation(attempt: Attempt, ledger: Ledger, min_usd: Decimal, id: str = "") -> Decimal:
+    """Extend the reservation by half of the P95, or by `min_usd` and twice what is due ahead of time if that
+    is more, or by what is left if that is less but at least `min_usd`; return the amount.
+
+    What is reserved for later stages is not touched. With an `id` the request can be repeated.
 
     Raises:
         BudgetExceeded: less than `min_usd` is left.
+        LedgerConflict: the reservation is settled, or the request was made before for another amount.
     """
-    account, name, keep_usd = attempt.run.start.account, str(attempt.id), attempt.choice.reserved_later_usd
+    account, name = attempt.run.start.account, str(attempt.id)
+    # A stage with a small P95 that starts late would ask again at each look otherwise.
+    ahead_usd = min_usd + 2 * due_ahead_usd(attempt, attempt.reserved_usd + min_usd)
+    more_usd = usd(max(attempt.choice.p95_usd * EXTENSION_SHARE, ahead_usd))
+    keep_usd = attempt.choice.reserved_later_usd + missing_overhead_usd(attempt, ledger)
     try:
-        ledger.extend(account, name, more_usd, keep_usd)
+        ledger.extend(account, name, more_usd, keep_usd, id=id)
     except BudgetExceeded as error:
         if error.left_usd < min_usd:
             raise
         more_usd = error.left_usd
-        ledger.extend(account, name, more_usd, keep_usd)
+        ledger.extend(account, name, more_usd, keep_usd, id=id)
     return more_usd
 
 
-def take_extension(attempt: Attempt, requests: ExtensionRequests, is_due: bool) -> None:
+def missing_overhead_usd(attempt: Attempt, ledger: Ledger) -> Decimal:
+    """Return what the run's overhead costs above its reservation: no stage may spend that."""
+    start = attempt.run.start
+    held = ledger.state(start.account).reservations.get(overhead_reservation(start))
+    return overhead_excess_usd(attempt.world, attempt.run, held.amount_usd) if held else Decimal(0)
+
+
+def take_extension(attempt: Attempt, requests: ExtensionRequests, due_within_s: float) -> None:
     """Add the extension to the reservation if the ledger has answered.
 
-    If the money is due, wait for the answer as long as that is paid for, and stop the attempt without one.
+    If the money is due, wait for the answer for `due_within_s`, and stop the attempt without one. 0: it is
+    not due.
     """
+    is_due = due_within_s > 0
     exceeded = f"it has exceeded its P95 of ${attempt.choice.p95_usd}, and"
     try:
-        more_usd = requests.answer(ANSWER_TIMEOUT_S if is_due else 0.0)
+        more_usd = requests.answer(due_within_s)
         if more_usd is not None:
             attempt.reserved_usd += more_usd
         elif is_due:
-            attempt.stop(f"{exceeded} the store did not answer within {ANSWER_TIMEOUT_S:g} s", "lost")
+            attempt.stop(f"{exceeded} the store did not answer within {due_within_s:g} s", "lost")
     except LedgerConflict as error:
         attempt.stop(f"its pod was taken for dead and its reservation settled: {error}", "lost")
     except BudgetExceeded as error:

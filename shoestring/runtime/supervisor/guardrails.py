@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 
 import psutil
@@ -119,16 +120,20 @@ def throttle(attempt: Attempt, halve_cores: HalveCores, name: str, cap: UsageCap
 def halve_cores(pid: int) -> tuple[int, int] | None:
     """Take half of its cores from a process; return their number before and after.
 
-    None: it has one core, or the system cannot pin processes.
+    None: it has one core or has ended, or the system cannot pin processes.
     """
     if not hasattr(os, "sched_setaffinity"):
         return None
-    cores = sorted(os.sched_getaffinity(pid))
-    left = cores[: max(1, len(cores) // 2)]
-    if len(left) == len(cores):
+    try:
+        cores = sorted(os.sched_getaffinity(pid))
+        left = cores[: max(1, len(cores) // 2)]
+        if len(left) == len(cores):
+            return None
+        for thread in psutil.Process(pid).threads():
+            with suppress(ProcessLookupError):
+                os.sched_setaffinity(thread.id, left)
+    except (ProcessLookupError, psutil.NoSuchProcess):
         return None
-    for thread in psutil.Process(pid).threads():
-        os.sched_setaffinity(thread.id, left)
     return len(cores), len(left)
 
 

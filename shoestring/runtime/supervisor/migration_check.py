@@ -16,7 +16,6 @@ from datetime import timedelta
 
 from shoestring.core import store_layout
 from shoestring.core.errors import StoreError
-from shoestring.core.money import usd
 from shoestring.core.receipt import Receipt
 from shoestring.core.record import record_bytes
 from shoestring.core.types import Need, Quote
@@ -33,6 +32,7 @@ from shoestring.routing.policy.migration import (
     may_migrate,
 )
 from shoestring.routing.question import ZERO_USD, Question
+from shoestring.runtime.records.current_prices import current_quote
 from shoestring.runtime.records.receipt_history import known_receipts
 from shoestring.runtime.records.receipts import AttemptResult, make_receipt
 from shoestring.runtime.supervisor.attempt import EXIT_S, Attempt
@@ -213,7 +213,7 @@ def remaining_question(attempt: Attempt, running: RunningStage, monitor: Migrati
             "needs": (remaining_need(need, attempt), *question.needs[1:]),
             "spent_usd": question.spent_usd + attempt.spent_usd() + attempt.exit_usd,
             "deadline_left_s": None if left_s is None else max(0.0, left_s - running.elapsed_s),
-            "quotes": tuple(current_quote(attempt, question, quote) for quote in question.quotes),
+            "quotes": tuple(quote_for(attempt, quote) for quote in question.quotes),
             "stockouts": tuple(each for each in question.stockouts if each.until > now),
             "cached_outcome": None,
             "cached_later_stages": (),
@@ -231,12 +231,11 @@ def remaining_need(need: Need, attempt: Attempt) -> Need:
     return need.model_copy(update={"passes": passes, "min_passes": min(need.min_passes, passes)})
 
 
-def current_quote(attempt: Attempt, question: Question, quote: Quote) -> Quote:
-    """Return the quote with the current price; unchanged where that is unknown."""
+def quote_for(attempt: Attempt, quote: Quote) -> Quote:
+    """Return the quote with the current price; the attempt's own with the price that it pays."""
     if quote.pool == attempt.choice.pool and quote.market == attempt.choice.market:
         return quote.model_copy(update={"usd_per_hour": attempt.usd_per_hour})
-    usd_per_hour = attempt.world.prices.current_usd_per_hour(quote, question.pool(quote.pool))
-    return quote.model_copy(update={"usd_per_hour": usd(usd_per_hour)}) if usd_per_hour else quote
+    return current_quote(attempt.world, attempt.decision.question, quote)
 
 
 def learned_factor(question: Question, choice: Choice) -> float:

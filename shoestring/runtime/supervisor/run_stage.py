@@ -7,8 +7,7 @@ from datetime import timedelta
 from decimal import Decimal
 
 from shoestring.config.world import World
-from shoestring.core import store_layout
-from shoestring.core.errors import LedgerConflict, StageFailed
+from shoestring.core.errors import LedgerConflict, StageFailed, UsageError
 from shoestring.core.types import StageOutcome
 from shoestring.data.run_records import Run, open_run, read_record
 from shoestring.data.storage import cache
@@ -17,8 +16,7 @@ from shoestring.runtime.admission.result_keys import (
     StageInputs,
     StageWork,
     check_libraries,
-    record_libraries,
-    saving_key,
+    publish_result,
 )
 from shoestring.runtime.records.commitments import committed_usd
 from shoestring.runtime.records.egress_usage import record_egress
@@ -30,6 +28,7 @@ from shoestring.runtime.supervisor.attempt_lock import lock_attempt
 from shoestring.runtime.supervisor.child import ChildResult
 from shoestring.runtime.supervisor.guardrails import earlier_usage
 from shoestring.runtime.supervisor.supervisor import (
+    beating,
     raise_unless_done,
     stop_on_signals,
     supervise,
@@ -38,6 +37,9 @@ from shoestring.runtime.supervisor.supervisor import (
 from shoestring.spending.ledger.ledger import Ledger
 from shoestring.spending.ledger.overruns import book_cost
 from shoestring.stages.work import Origin
+
+SLOW_SETTLEMENT_S = 1.0
+"""If settlement and receipt take longer than this, and than `pod_exit_s`, that time is charged afterwards."""
 
 
 def run_stage(
@@ -58,15 +60,36 @@ def run_stage(
 
     Raises:
         StageStopped: the money, the time, a signal or a lost launcher ended it; a checkpoint may exist.
-        StageFailed: the stage's code or process failed, or the reservation belongs to another pod.
+        StageFailed: the stage's code or process failed, or another pod runs the stage.
+        Refused: an earlier pod of this decision ended, and another attempt would end like it or does not fit.
     """
     decision = read_record(world.store, decision_key, Decision)
+    if decision.question.run_id != run_id:
+        open_run(world.store, run_id)
+        raise UsageError(f"{decision_key} belongs to {decision.question.run_id}, not to {run_id}")
     cached = decision.choice is not None and decision.choice.cached
     if decision.choice is not None and not cached:
-        lock_attempt(world, decision, decision.choice)
+        # Before anything that can fail: a pod that nobody knows of is paid by nobody.
+        locked = lock_attempt(world, decision, decision.choice, decision_key)
+        if isinstance(locked, StageOutcome):
+            return locked
+        decision, decision_key = locked
     run = open_run(world.store, run_id)
     if cached:
         return return_cached(world, run, decision, decision_key, origin)
+    attempt = open_attempt(world, run, decision, decision_key, inputs, origin)
+    return run_attempt(attempt, world_argument)
+
+
+def open_attempt(
+    world: World,
+    run: Run,
+    decision: Decision,
+    decision_key: str,
+    inputs: Mapping[str, str],
+    origin: Origin | None,
+) -> Attempt:
+    """Return the attempt that a decision has a reservation for. Raises StageFailed if it has none."""
     state = Ledger(world.store, world.clock, str(world.pod)).state(run.start.account)
     reservation = state.reservations.get(str(decision.question.attempt_id))
     if reservation is None:
@@ -77,8 +100,8 @@ def run_stage(
         world, run, decision, decision_key, inputs, pod_started_s(world), reservation.amount_usd, origin
     )
     record_egress(world.store, decision, world.clock.now())
-    attempt.usage_before = earlier_usage(world.store, run_id, attempt.stage)
-    return run_attempt(attempt, world_argument)
+    attempt.usage_before = earlier_usage(world.store, run.run_id, attempt.stage)
+    return attempt
 
 
 def run_attempt(attempt: Attempt, world_argument: str) -> StageOutcome:
@@ -89,20 +112,20 @@ def run_attempt(attempt: Attempt, world_argument: str) -> StageOutcome:
         result = ChildResult(status="failed", cause="lost", reason="the supervisor itself failed")
         try:
             result = supervise(attempt, world_argument)
+            if result.outcome is not None:
+                # Before the attempt ends for those that wait for its result.
+                with beating(attempt):
+                    attempt.published = publish(attempt, result.outcome)
         finally:
             settle_and_record(attempt, result)
         raise_unless_done(attempt, result)
-        if result.outcome is None:
-            raise StageFailed(f"{attempt.stage} ended as done but left no outcome")
-        cache_outcome(attempt, result.outcome)
-        return result.outcome
+        assert attempt.published is not None
+        return attempt.published
 
 
-def cache_outcome(attempt: Attempt, outcome: StageOutcome) -> None:
-    """Cache the result under the digest of this pod's code and libraries, which may be newer than its
-    router's.
-    """
-    world, question, origin = attempt.world, attempt.decision.question, attempt.origin
+def publish(attempt: Attempt, outcome: StageOutcome) -> StageOutcome:
+    """Cache the result, and return the one that counts: another run's if that was published first."""
+    question = attempt.decision.question
     work = StageWork(
         recipe=attempt.run.record.recipe,
         seed=question.seed,
@@ -110,11 +133,9 @@ def cache_outcome(attempt: Attempt, outcome: StageOutcome) -> None:
         stage=question.stage,
         image=stage_image(attempt.decision),
         inputs=StageInputs(question.digests["upstream"], question.digests["side_input"]),
-        origin=origin,
+        origin=attempt.origin,
     )
-    record_libraries(world, work.image, work.stage, origin)
-    key, made_from = saving_key(world, work, outcome.only_its_run)
-    cache.save_outcome(world.store, key, outcome, made_from)
+    return publish_result(attempt.world, work, outcome)
 
 
 def stage_image(decision: Decision) -> str:
@@ -138,27 +159,37 @@ def return_cached(
             raise StageFailed(
                 f"the cached result of {stage} was damaged after it was routed: a resumed run makes it again"
             )
-        for name, key in outcome.records.items():
-            world.store.put(store_layout.result_record(run.run_id, name), world.store.fetch(key).read_bytes())
+        cache.copy_records(world.store, run.run_id, outcome)
         attempt = Attempt(world, run, decision, decision_key, {}, pod_started_s(world), Decimal(0))
         write_attempt_receipt(attempt, ChildResult(status="done", outcome=outcome), Decimal(0))
         return outcome
 
 
 def settle_and_record(attempt: Attempt, result: ChildResult) -> None:
-    """Settle by this pod's own clock with its exit included; write the receipt and the last heartbeat."""
-    ledger = Ledger(attempt.world.store, attempt.world.clock, str(attempt.world.pod))
-    spent_usd, shortfall = settle_attempt(attempt, ledger, result.reason, done=result.status == "done")
-    if shortfall:
-        reason = "; ".join(filter(None, (result.reason, shortfall)))
-        result = result.model_copy(update={"reason": reason})
+    """Settle by this pod's own clock with its exit included; write the receipt and the last heartbeat.
+
+    The pod runs on while it waits for a slow store, so that wait is charged, too.
+    """
+    world = attempt.world
+    ledger, began_s = Ledger(world.store, world.clock, str(world.pod)), world.clock.monotonic_s()
     if result.outcome is not None:
         done = result.outcome.samples or result.outcome.rows
         attempt.progress = attempt.progress.model_copy(
             update={"phase": result.status, "samples": done, "total": None}
         )
-    write_attempt_receipt(attempt, result, spent_usd)
+    with beating(attempt):
+        spent_usd, shortfall = settle_attempt(attempt, ledger, result.reason, done=result.status == "done")
+        write_attempt_receipt(attempt, with_reason(result, shortfall), spent_usd)
+        waited_s = world.clock.monotonic_s() - began_s
+        if waited_s > max(SLOW_SETTLEMENT_S, world.policy.pod_exit_s):
+            spent_usd, shortfall = charge_wait(attempt, ledger, waited_s, done=result.status == "done")
+            write_attempt_receipt(attempt, with_reason(result, shortfall), spent_usd)
     write_heartbeat(attempt, result.status)
+
+
+def with_reason(result: ChildResult, more: str) -> ChildResult:
+    """Return the result with a sentence added to its reason."""
+    return result.model_copy(update={"reason": "; ".join(filter(None, (result.reason, more)))})
 
 
 def settle_attempt(attempt: Attempt, ledger: Ledger, reason: str, *, done: bool) -> tuple[Decimal, str]:
@@ -173,7 +204,7 @@ def settle_attempt(attempt: Attempt, ledger: Ledger, reason: str, *, done: bool)
     attempt.committed_usd = committed_usd(
         world.store, attempt.decision, world.pod, time_usd, ends_s - attempt.started_s
     )
-    cost_usd = max(Decimal(0), time_usd - attempt.committed_usd) + attempt.choice.incurred_usd(done=done)
+    cost_usd = attempt_cost_usd(attempt, ends_s, done=done)
     spent_usd = min(cost_usd, attempt.reserved_usd)
     try:
         ledger.settle(account, name, spent_usd, reason)
@@ -181,19 +212,48 @@ def settle_attempt(attempt: Attempt, ledger: Ledger, reason: str, *, done: bool)
             # The supervisor polls, so the exit may cost more than was reserved for it.
             why = f"it cost ${cost_usd}, more than was reserved for it"
             attempt.overrun_usd = book_cost(ledger, account, name, cost_usd, why, id=name)
-        if attempt.overrun_usd:
-            booked_usd = cost_usd - attempt.overrun_usd
-            return booked_usd, f"it cost ${cost_usd}, of which its account had money for ${booked_usd}"
-        return cost_usd, ""
+        return booked(attempt, cost_usd)
     except LedgerConflict:
         # A reaper took this pod for dead and settled it: the ledger holds what was paid.
         return ledger.state(account).settled_usd[name], ""
 
 
+def charge_wait(attempt: Attempt, ledger: Ledger, waited_s: float, *, done: bool) -> tuple[Decimal, str]:
+    """Book what a settled attempt cost up to now; return the same as `settle_attempt`."""
+    world, name, account = attempt.world, str(attempt.id), attempt.run.start.account
+    cost_usd = attempt_cost_usd(attempt, world.clock.monotonic_s() + world.policy.pod_exit_s, done=done)
+    why = f"the store took {waited_s:.1f} s to accept its settlement and receipt"
+    try:
+        attempt.overrun_usd = book_cost(ledger, account, name, cost_usd, why, id=f"{name}-wait")
+        return booked(attempt, cost_usd)
+    except LedgerConflict:
+        # The account was closed meanwhile.
+        return ledger.state(account).settled_usd[name], ""
+
+
+def attempt_cost_usd(attempt: Attempt, ends_s: float, *, done: bool) -> Decimal:
+    """Return the cost of the attempt up to a moment, with its fees and without what a commitment paid for."""
+    time_usd = attempt.meter().spent_usd(ends_s)
+    return max(Decimal(0), time_usd - attempt.committed_usd) + attempt.choice.incurred_usd(done=done)
+
+
+def booked(attempt: Attempt, cost_usd: Decimal) -> tuple[Decimal, str]:
+    """Return how much of a cost is in the ledger, and a sentence where that is not all."""
+    if not attempt.overrun_usd:
+        return cost_usd, ""
+    booked_usd = cost_usd - attempt.overrun_usd
+    return booked_usd, f"it cost ${cost_usd}, of which its account had money for ${booked_usd}"
+
+
 def write_attempt_receipt(attempt: Attempt, result: ChildResult, spent_usd: Decimal) -> None:
-    """Write the attempt's receipt, and a copy for the performance model."""
+    """Write the attempt's receipt, and a copy for the performance model.
+
+    Once the account is closed, the ledger holds the digests of the run's receipts, and none is written.
+    """
     world, now = attempt.world, attempt.world.clock.now()
     state = Ledger(world.store, world.clock, str(world.pod)).state(attempt.run.start.account)
+    if state.closed:
+        return
     receipt = make_receipt(
         attempt.decision,
         AttemptResult(
@@ -214,7 +274,7 @@ def write_attempt_receipt(attempt: Attempt, result: ChildResult, spent_usd: Deci
             usage=attempt.usage,
             changes=attempt.changes,
             forecast=attempt.progress.forecast,
-            outcome=result.outcome,
+            outcome=attempt.published or result.outcome,
             cpu_s=round(attempt.cpu_s, 3),
             peak_rss_bytes=attempt.peak_rss_bytes,
             gpu_busy=attempt.gpu_usage.busy,

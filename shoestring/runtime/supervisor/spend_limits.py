@@ -24,13 +24,6 @@ class SpendLimits(Record):
     deadline_s: float | None = None
 
 
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file of a scratch folder, whole or not at all."""
-    temporary = path.with_suffix(".new")
-    temporary.write_bytes(data)
-    temporary.replace(path)
-
-
 class LimitsReader:
     """Keeps a child's meter at the limits that its supervisor wrote last."""
 

@@ -18,15 +18,15 @@ from pathlib import Path
 
 import psutil
 
-from shoestring.backends.memory_limits import oom_kills
+from shoestring.backends.memory_limits import ContainerMemory
 from shoestring.backends.processes import ProcessTree
 from shoestring.core import store_layout
-from shoestring.core.errors import StageFailed, StageStopped
+from shoestring.core.errors import StageFailed, StageStopped, StoreError
 from shoestring.core.pod_ref import LocalProcess, PodRef
 from shoestring.core.record import record_bytes
 from shoestring.runtime.admission.admit import LAUNCHER_VARIABLE
 from shoestring.runtime.supervisor.attempt import CHECK_EVERY_S, Attempt
-from shoestring.runtime.supervisor.background_io import BackgroundIO, background_io
+from shoestring.runtime.supervisor.background_io import BackgroundIO
 from shoestring.runtime.supervisor.child import ChildResult
 from shoestring.runtime.supervisor.child_process import (
     child_result,
@@ -42,8 +42,9 @@ from shoestring.runtime.supervisor.migration_check import (
     migrate_if_cheaper,
     write_last_check,
 )
-from shoestring.runtime.supervisor.spend_limits import LIMITS_FILE, SpendLimits, write_whole
-from shoestring.spending.heartbeat import HIGH_MEMORY_SHARE, Heartbeat
+from shoestring.runtime.supervisor.scratch_files import write_whole
+from shoestring.runtime.supervisor.spend_limits import LIMITS_FILE, SpendLimits
+from shoestring.spending.heartbeat import Heartbeat
 from shoestring.spending.ledger.ledger import Ledger
 
 # How often its money and its end are checked.
@@ -94,6 +95,41 @@ def launcher_check() -> Callable[[], bool]:
     return is_gone
 
 
+@contextmanager
+def beating(attempt: Attempt) -> Iterator[None]:
+    """Write heartbeats while the block waits for the store: a stage whose child has ended is not silent."""
+    over = threading.Event()
+
+    def beat() -> None:
+        while not over.wait(attempt.world.policy.heartbeat_s):
+            with suppress(StoreError):
+                write_heartbeat(attempt, running_state(attempt))
+
+    thread = threading.Thread(target=beat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+    # A heartbeat that is under way must not overtake the last one.
+    thread.join()
+
+
+@contextmanager
+def closed_while_beating(attempt: Attempt) -> Iterator[BackgroundIO]:
+    """Yield a BackgroundIO. At the end it may wait for the store; heartbeats continue meanwhile."""
+    io = BackgroundIO()
+    try:
+        yield io
+    finally:
+        with beating(attempt):
+            io.close()
+
+
+def running_state(attempt: Attempt) -> str:
+    return "stopping" if attempt.stop_reason else "running"
+
+
 def write_heartbeat(attempt: Attempt, state: str) -> None:
     """Write a heartbeat. Raises StoreError."""
     key = store_layout.heartbeat(attempt.run.run_id, attempt.id)
@@ -126,6 +162,7 @@ def make_heartbeat(attempt: Attempt, state: str) -> Heartbeat:
         usage=attempt.usage,
         changes=attempt.changes,
         forecast=progress.forecast,
+        time_shares=progress.time_shares,
     )
 
 
@@ -158,11 +195,13 @@ def watch_child(
     world, clock = attempt.world, attempt.world.clock
     ledger, launcher_is_gone = Ledger(world.store, clock, str(world.pod)), launcher_check()
     heartbeat_s, checked_s, terminated, ended = float("-inf"), float("-inf"), False, wait_in_thread(child)
-    has_told_memory = False
+    has_told_memory, send_heartbeat = False, heartbeat_sender(attempt, io)
     # Read the account now, so that later requests need to read only its newest entries.
     io.prepare(partial(ledger.state, attempt.run.start.account))
     while child.poll() is None:
         now_s = clock.monotonic_s()
+        if attempt.is_settled:
+            attempt.stop("its reservation was settled while it was taken for lost", "lost")
         extend_or_stop(attempt, ledger, io)
         send_limits(attempt, scratch)
         if attempt.stop_reason and not terminated:
@@ -177,19 +216,32 @@ def watch_child(
             if launcher_is_gone():
                 attempt.stop("the process that launched the run is gone")
             check_child(attempt, child.pid, scratch, monitor)
-        is_high = (attempt.memory_share or 0.0) >= HIGH_MEMORY_SHARE
-        if now_s - heartbeat_s >= world.policy.heartbeat_s or (is_high and not has_told_memory):
-            heartbeat_s, has_told_memory = now_s, is_high
-            send_heartbeat(attempt, io)
+        is_short = attempt.is_short_of_memory()
+        if now_s - heartbeat_s >= world.policy.heartbeat_s or (is_short and not has_told_memory):
+            heartbeat_s, has_told_memory = now_s, is_short
+            send_heartbeat()
         ended.wait(POLL_EVERY_S)
     io.prepare(partial(write_last_check, attempt, monitor))
 
 
-def send_heartbeat(attempt: Attempt, io: BackgroundIO) -> None:
-    """Start to write a heartbeat."""
-    heartbeat = record_bytes(make_heartbeat(attempt, "stopping" if attempt.stop_reason else "running"))
-    key = store_layout.heartbeat(attempt.run.run_id, attempt.id)
-    io.write(partial(attempt.world.store.put, key, heartbeat))
+def heartbeat_sender(attempt: Attempt, io: BackgroundIO) -> Callable[[], None]:
+    """Return a function that starts to write a heartbeat, and to check that the attempt has its reservation.
+
+    A pod that its cluster lost sight of, or that was stopped for a while, may have been taken for lost. Then
+    another pod runs the stage.
+    """
+    world, account = attempt.world, attempt.run.start.account
+    # Of the writing thread alone: one thread uses a ledger.
+    ledger = Ledger(world.store, world.clock, str(world.pod))
+
+    def write(heartbeat: bytes) -> None:
+        world.store.put(store_layout.heartbeat(attempt.run.run_id, attempt.id), heartbeat)
+        attempt.is_settled = str(attempt.id) in ledger.state(account).settled_usd
+
+    def send() -> None:
+        io.write(partial(write, record_bytes(make_heartbeat(attempt, running_state(attempt)))))
+
+    return send
 
 
 def check_child(attempt: Attempt, pid: int, scratch: Path, monitor: MigrationMonitor) -> None:
@@ -202,12 +254,19 @@ def check_child(attempt: Attempt, pid: int, scratch: Path, monitor: MigrationMon
     migrate_if_cheaper(attempt, monitor)
 
 
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """Yield a folder for the child's files. What the child left there does not keep it from being deleted."""
+    with tempfile.TemporaryDirectory(prefix="shoestring-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
 def supervise(attempt: Attempt, world_argument: str) -> ChildResult:
     """Run the stage's code in a child of this process, and return how it ended."""
-    with tempfile.TemporaryDirectory(prefix="shoestring-") as folder, background_io() as io:
-        scratch = Path(folder)
+    with scratch_folder() as scratch, closed_while_beating(attempt) as io:
         monitor = make_monitor(attempt)
-        attempt.processes, attempt.oom_kills_before = ProcessTree(), oom_kills()
+        attempt.processes, attempt.memory = ProcessTree(), ContainerMemory()
+        attempt.update_price()
         child = start_child(attempt, world_argument, scratch, may_migrate=monitor.may_migrate)
         try:
             watch_child(attempt, child, scratch, io, monitor)

@@ -32,7 +32,7 @@ VALIDATIONS_PER_EPOCH = 2
 """As in a real training (`training/torch_/session.py`)."""
 
 QUIET_WINDOWS = WINDOWS_BETWEEN_CHANGES + DRIFT_WINDOWS
-"""After so many windows without a change, nothing changes until a price or the pace does."""
+"""After this many windows without a change, nothing changes until a price or the pace does."""
 
 MIN_WINDOW_S = 0.5
 

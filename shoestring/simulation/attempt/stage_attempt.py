@@ -12,7 +12,7 @@ from shoestring.core.pod_ref import PodRef
 from shoestring.core.types import StockOut
 from shoestring.routing.decision import Choice, Decision
 from shoestring.runtime.supervisor.attempt import CHECK_EVERY_S, Attempt, pod_started_s
-from shoestring.runtime.supervisor.attempt_lock import lock_attempt
+from shoestring.runtime.supervisor.attempt_lock import has_lock
 from shoestring.runtime.supervisor.background_io import ANSWER_TIMEOUT_S
 from shoestring.runtime.supervisor.extension import EXTEND_AHEAD_S, EXTEND_AHEAD_SHARE, extend_or_stop
 from shoestring.runtime.supervisor.guardrails import attempt_usage
@@ -111,7 +111,8 @@ def run_pod(
     if loop.now_s >= pod_lost_s:
         pipeline.outcome.preempted += 1
         return AttemptEnd(False, "lost")
-    lock_attempt(world, decision, choice)
+    if not has_lock(world, decision, choice):
+        raise StageFailed("another pod has its reservation")
     reservation = loop.ledger.state(pipeline.account).reservations.get(str(decision.question.attempt_id))
     if reservation is None:
         raise StageFailed("its reservation was settled before it started")
@@ -148,6 +149,7 @@ def run_work(
     loop, started_s, answers = simulation.loop, simulation.loop.now_s, ImmediateAnswers()
     work = begin_work(simulation, pipeline, attempt)
     checks = SupervisorChecks(simulation, pipeline, attempt, work)
+    attempt.update_price()
     fails_s = simulation.code_fails_s(started_s, started_s + work.full_s)
     while True:
         ends_s = max(started_s, min(work.ends_s(), guard_stop_s(attempt)))
@@ -157,6 +159,8 @@ def run_work(
         if loop.now_s >= min(pod_lost_s, ends_s, fails_s):
             break
         if loop.now_s >= price_s:
+            # The supervisor reads the price at every check, also while it does not change.
+            attempt.priced_until_s = loop.now_s - CHECK_EVERY_S
             attempt.update_price()
             checks.price_changed(loop.now_s)
         checks.run(loop.now_s)

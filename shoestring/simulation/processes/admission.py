@@ -11,10 +11,9 @@ from shoestring.runtime.admission.admit import reserve_overhead
 from shoestring.runtime.admission.approvals import check_run_limits
 from shoestring.runtime.admission.extension_headroom import decide_with_headroom
 from shoestring.runtime.admission.start_gate import Headroom, check_start_time, max_wait_s
-from shoestring.runtime.records.overhead import overhead_usd
 from shoestring.simulation.event_loop import Process
 from shoestring.simulation.processes.overhead import overhead_pod, state_of
-from shoestring.simulation.questions import new_run, question, recipe_of
+from shoestring.simulation.questions import new_run, overhead_at_start, question, recipe_of, time_left
 from shoestring.simulation.results import ZERO_USD
 from shoestring.simulation.simulated_world import PipelineRun, Simulation
 from shoestring.spending.ledger.parent_accounts import campaign_account
@@ -54,10 +53,10 @@ def open_account(simulation: Simulation, pipeline: PipelineRun) -> None:
     before = [state for run in pipeline.starts if (state := state_of(ledger, run.start.account)) is not None]
     if pipeline.starts and before and before[-1].account == pipeline.account and not before[-1].closed:
         pipeline.outcome.admitted = True
-        reserve_overhead(world, ledger, pipeline.run.start, len(request.kind.needs))
+        reserve_overhead(ledger, pipeline.run.start)
         return
     spent_usd = sum((state.spent_usd + state.held_usd for state in before), ZERO_USD)
-    stages, waited_s = len(request.kind.needs), max(0.0, simulation.loop.now_s - request.arrival_s)
+    waited_s = max(0.0, simulation.loop.now_s - request.arrival_s)
     deadline_s = (
         pipeline.deadline_s
         if pipeline.deadline_s is None or not pipeline.outcome.waited
@@ -75,7 +74,7 @@ def open_account(simulation: Simulation, pipeline: PipelineRun) -> None:
     )
     headroom.open_account(world, ledger, pipeline.run.start, world.budgets.stages)
     pipeline.outcome.admitted, pipeline.outcome.admitted_s = True, simulation.loop.now_s
-    reserve_overhead(world, ledger, pipeline.run.start, stages)
+    reserve_overhead(ledger, pipeline.run.start)
 
 
 def required_headroom(
@@ -98,9 +97,9 @@ def required_headroom(
         None,
         budget_usd=budget_usd,
         spent_usd=spent_usd,
-        held_usd=overhead_usd(world, len(request.kind.needs)),
+        held_usd=overhead_at_start(simulation, request.kind),
         stage_budgets=world.budgets.stages,
-        deadline_left_s=deadline_s,
+        **time_left(simulation, len(request.kind.needs), deadline_s, is_start=True),
         exploration_sd=exploration_sd(world.policy, request.kind.needs[0], 0),
         pools=simulation.cluster.queued_pools(),
     )

@@ -7,6 +7,7 @@ from decimal import Decimal
 
 import numpy as np
 
+from shoestring.config.engines import PLACE_SHARE
 from shoestring.core.errors import BudgetExceeded, LedgerConflict, Refused, ShoestringError, StoreError
 from shoestring.core.money import MAX_USD, MICRO, from_microusd
 from shoestring.core.receipt import Cause
@@ -21,7 +22,7 @@ from shoestring.simulation.attempt.stage_attempt import simulate_attempt
 from shoestring.simulation.event_loop import Process, ProcessDied, Result
 from shoestring.simulation.processes.admission import admit_pipeline
 from shoestring.simulation.processes.exit_step import reap_once, run_exit_step
-from shoestring.simulation.processes.overhead import ROUTE_STEP_S
+from shoestring.simulation.processes.overhead import ROUTE_STEP_S, engine_wait
 from shoestring.simulation.processes.route_step import route_stage
 from shoestring.simulation.questions import question
 from shoestring.simulation.results import Ending, PipelineOutcome
@@ -105,6 +106,7 @@ def route_and_run(simulation: Simulation, pipeline: PipelineRun, index: int) -> 
     An attempt that dies with its process ends as "lost" and may be tried again.
     """
     decision = yield from with_retries(simulation, pipeline, lambda: route_stage(simulation, pipeline, index))
+    yield from engine_wait(simulation, PLACE_SHARE)
     try:
         return (
             yield from simulation.loop.run_inline(

@@ -12,6 +12,16 @@ from shoestring.spending.meter import cost_usd
 ROUTE_STEP_S = (0.5, 1.5)
 """Shortest and longest duration in seconds of the pod of a route step or an exit step."""
 
+ENGINE_SHARE = (0.6, 1.0)
+"""Shortest and longest wait for an engine, as a share of its P95."""
+
+
+def engine_wait(simulation: Simulation, part: float) -> Process[None]:
+    """Wait for the engine, for a part of a step. On a laptop the pods themselves are all that takes time."""
+    times = simulation.engine
+    if times.engine != "local":
+        yield simulation.loop.now_s + part * times.step_s * simulation.rng.uniform(*ENGINE_SHARE)
+
 
 def overhead_pod(simulation: Simulation, pipeline: PipelineRun) -> Process[None]:
     """Run and bill an overhead pod: one of a route step or an exit step."""

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from shoestring.config.engines import PLACE_SHARE
 from shoestring.core.attempt_id import AttemptId
 from shoestring.core.errors import BudgetExceeded, Refused
 from shoestring.routing.decide import choose
 from shoestring.routing.decision import Choice, Decision
 from shoestring.routing.policy.migration import exploration_sd
 from shoestring.runtime.route_step.retry import ROUTER_RETRY_S
-from shoestring.runtime.route_step.route import MAX_RACES, reservation_usd
+from shoestring.runtime.route_step.route import MAX_RACES, may_be_late, reservation_usd
 from shoestring.simulation.event_loop import Process
-from shoestring.simulation.processes.overhead import overhead_pod
-from shoestring.simulation.questions import deadline_left_s, question
+from shoestring.simulation.processes.overhead import engine_wait, overhead_pod
+from shoestring.simulation.questions import question, time_left
 from shoestring.simulation.results import ZERO_USD
 from shoestring.simulation.simulated_world import PipelineRun, Simulation
 from shoestring.spending.heartbeat import last_heartbeat
@@ -27,6 +28,7 @@ def route_stage(simulation: Simulation, pipeline: PipelineRun, index: int) -> Pr
         Refused: nothing fits the remaining budget and time.
         BudgetExceeded: other writers took the money MAX_RACES times.
     """
+    yield from engine_wait(simulation, 1 - PLACE_SHARE)
     yield from overhead_pod(simulation, pipeline)
     world, ledger, need = simulation.world(), simulation.loop.ledger, pipeline.request.kind.needs[index]
     if (
@@ -86,6 +88,7 @@ def undelivered_decision(
 def decide_stage(simulation: Simulation, pipeline: PipelineRun, index: int, state: AccountState) -> Decision:
     """Ask the router about one stage, with the money and time that are left."""
     start, stage = pipeline.run.start, pipeline.request.kind.needs[index].stage
+    left_s = pipeline.run.deadline_left_s(simulation.world().clock.now())
     names = (*state.reservations, *state.settled_usd)
     attempts = [AttemptId.parse(pipeline.request.run_id, name) for name in names]
     caps = {
@@ -107,6 +110,10 @@ def decide_stage(simulation: Simulation, pipeline: PipelineRun, index: int, stat
         exploration_sd=exploration_sd(
             simulation.scenario.policy, pipeline.request.kind.needs[index], pipeline.migrations
         ),
-        deadline_left_s=deadline_left_s(simulation, pipeline.run, len(pipeline.request.kind.needs) - index),
+        **time_left(simulation, len(pipeline.request.kind.needs) - index, left_s, is_start=False),
     )
-    return choose(asked, simulation.offers(pipeline.request, asked))
+    decision = choose(asked, simulation.offers(pipeline.request, asked))
+    if decision.choice is None and may_be_late(pipeline.run, asked):
+        decision = choose(asked.without_deadline(), simulation.offers(pipeline.request, asked))
+        pipeline.outcome.late |= decision.choice is not None
+    return decision

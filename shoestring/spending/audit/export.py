@@ -37,6 +37,9 @@ class LedgerFolderStore:
 
     def fetch(self, key: str) -> Path:
         path = self._path(key)
+        if key.startswith(store_layout.RUNS) and (self._folder / "export.json").is_file():
+            # The records of an exported run lie beside its ledger.
+            path = self._folder.parent.joinpath(*key.split("/")[2:])
         if not path.is_file():
             raise NotInStore(key)
         return path

@@ -18,7 +18,8 @@ class Verification(Record):
 
     The totals count every dollar once, in the account where it is reserved for work, and not again in the
     parents. `unfinished` is what writers left between two accounts, or have yet to write;
-    `Ledger.repair_parent` finishes it. `not_in_export` is what an export does not contain.
+    `Ledger.repair_parent` finishes it. `not_in_export` is what an export does not contain, and `not_compared`
+    which records of runs the ledger holds no digests of.
     """
 
     accounts: tuple[AccountState, ...]
@@ -29,6 +30,7 @@ class Verification(Record):
     released_usd: Usd
     unfinished: tuple[str, ...]
     not_in_export: tuple[str, ...]
+    not_compared: tuple[str, ...]
 
     def as_text(self) -> str:
         """Return one line per account, then the totals."""
@@ -41,6 +43,7 @@ class Verification(Record):
                 *map(_account_line, self.accounts),
                 *self.unfinished,
                 *self.not_in_export,
+                *self.not_compared,
                 f"every hash, sequence and balance holds: {self.entries} entries, {total}",
             ]
         )
@@ -54,7 +57,9 @@ def _account_line(state: AccountState) -> str:
     )
 
 
-def summarize(chains: dict[str, AccountChain], export: LedgerExport | None) -> Verification:
+def summarize(
+    chains: dict[str, AccountChain], export: LedgerExport | None, not_compared: tuple[str, ...]
+) -> Verification:
     """Return the verification of chains that were found correct."""
     notes = [note for chain in chains.values() for note in _open_ends(chain, chains, export)]
     accounts = [chain.account for chain in chains.values()]
@@ -72,6 +77,7 @@ def summarize(chains: dict[str, AccountChain], export: LedgerExport | None) -> V
         released_usd=from_microusd(sum(each.released_microusd for each in settled)),
         unfinished=tuple(sentence for sentence, is_unfinished in notes if is_unfinished),
         not_in_export=tuple(sentence for sentence, is_unfinished in notes if not is_unfinished),
+        not_compared=not_compared,
     )
 
 

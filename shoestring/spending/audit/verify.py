@@ -25,6 +25,7 @@ from shoestring.spending.audit.records import (
     check_receipts,
     read_anchor,
 )
+from shoestring.spending.audit.run_records import changed_records, records_not_compared
 from shoestring.spending.audit.verification import Verification, summarize
 from shoestring.spending.ledger.chain import AccountChain
 from shoestring.spending.ledger.entry import Entry, read_head
@@ -35,9 +36,9 @@ def verify(store: Store, anchors: Anchors, heads: Sequence[LedgerHead] = ()) -> 
 
     It finds: a changed byte; a missing, duplicated or moved entry; a stray file; an entry that breaks a rule
     of the accounts (above a cap, below zero, settled above its reservation, a cap raised without an
-    approval); a decision or a receipt's dollars that differ from the ledger; and a removed end of a chain, if
-    a head hint, a receipt, another account or one of `heads` names one of the removed entries. `heads` were
-    kept outside the store.
+    approval); a decision or a receipt's dollars that differ from the ledger; a record of a run that was
+    changed, removed or added after it had ended; and a removed end of a chain, if a head hint, a receipt,
+    another account or one of `heads` names one of the removed entries. `heads` were kept outside the store.
 
     Raises:
         LedgerCorrupt: names the first entry that is wrong.
@@ -55,15 +56,18 @@ def verify(store: Store, anchors: Anchors, heads: Sequence[LedgerHead] = ()) -> 
             if hashed.entry.approval is not None:
                 check_approval(store, hashed.entry)
     for run, found in sorted(anchors.items()):
-        for head in (each.ledger_head for each in found):
-            if not any(chain.find(head) for chain in chains.values()):
-                reason = (
-                    f"a receipt names its entry {head[:12]}..., which no chain has: a chain's end was removed"
-                )
-                raise LedgerCorrupt(run, 0, reason)
+        for anchor in found:
+            if not any(chain.find(anchor.ledger_head) for chain in chains.values()):
+                named = f"the receipt of {anchor.attempt}" if anchor.attempt else "a receipt"
+                reason = f"{named} names its entry {anchor.ledger_head[:12]}..., which no chain has"
+                raise LedgerCorrupt(run, 0, f"{reason}: a chain's end was removed")
     check_receipts(chains, anchors)
     check_decisions(store, chains.values(), anchors)
-    return summarize(chains, export)
+    not_compared = records_not_compared(store, chains, is_export=export is not None)
+    if export is not None or any(store.list(store_layout.RUNS)):
+        for changed in changed_records(store, chains, is_export=export is not None):
+            raise LedgerCorrupt(changed.entry.account, changed.entry.number, changed.reason)
+    return summarize(chains, export, not_compared)
 
 
 def load_anchors(store: Store, prefix: str = store_layout.RUNS) -> Anchors:

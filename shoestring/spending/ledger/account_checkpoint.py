@@ -20,18 +20,21 @@ from shoestring.core.interfaces import Store
 from shoestring.core.record import Record, StoredRecord, digest, record_bytes
 from shoestring.spending.ledger.account import Account
 from shoestring.spending.ledger.balances import OpenReservation
-from shoestring.spending.ledger.entry import AccountName, Entry, Sha256, StoredObject, is_none, read_object
+from shoestring.spending.ledger.entry import (
+    AccountName,
+    Entry,
+    Sha256,
+    StoredObject,
+    is_empty,
+    is_none,
+    read_object,
+)
 from shoestring.spending.ledger.settled_index import RequestIndex, SettledReservations
 
 MIN_INTERVAL, CHAIN_SHARE = 128, 256
 """Entries between two checkpoints: at least 128, and for a long chain at least 1/256 of its length, which
 bounds the cost of writing.
 """
-
-
-def is_empty(value: object) -> bool:
-    """Return True for an empty dict: a checkpoint without overruns has the bytes of earlier versions."""
-    return value == {}
 
 
 class StoredReservation(Record):

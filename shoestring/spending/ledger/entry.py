@@ -49,6 +49,11 @@ def is_none(value: object) -> bool:
     return value is None
 
 
+def is_empty(value: object) -> bool:
+    """Return True for an empty dict. Optional dicts that are empty are left out of what is stored."""
+    return value == {}
+
+
 def is_zero(value: object) -> bool:
     """Return True for 0. Optional amounts of 0 are left out of the stored entry."""
     return value == 0
@@ -112,6 +117,11 @@ class Entry(StoredRecord):
     )
     checkpoint: Sha256 | None = Field(
         None, exclude_if=is_none, description="digest of the account's checkpoint as of the entry before"
+    )
+    records: dict[str, Sha256] = Field(
+        {},
+        exclude_if=is_empty,
+        description="close: record of the run -> its digest; none: closed by an earlier version",
     )
 
     @property

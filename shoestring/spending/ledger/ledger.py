@@ -6,9 +6,10 @@ can be inside others: a run's account inside its month's and its campaign's (`pa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from decimal import Decimal
 from random import Random
+from types import MappingProxyType
 from typing import Any
 
 from shoestring.core import store_layout
@@ -20,6 +21,8 @@ from shoestring.spending.ledger.chain_writer import SYSTEM_RANDOM, ChainWriter, 
 from shoestring.spending.ledger.entry import NO_ENTRY, Entry, HashedEntry
 from shoestring.spending.ledger.parent_accounts import ParentAccounts, is_root_account
 from shoestring.spending.ledger.rules import check_limit
+
+NO_RECORDS: Mapping[str, str] = MappingProxyType({})
 
 
 class Ledger:
@@ -198,8 +201,10 @@ class Ledger:
         elif current.cap_microusd != _micro(cap_usd):
             self.set_cap(account, cap_usd)
 
-    def close(self, account: str) -> HashedEntry:
+    def close(self, account: str, records: Mapping[str, str] = NO_RECORDS) -> HashedEntry:
         """Close an account for good, and return to its parents what was not spent.
+
+        `records` are the digests of the records of its run, by name (`audit/run_records.py`).
 
         Raises:
             LedgerConflict: the account has open reservations.
@@ -208,7 +213,9 @@ class Ledger:
         closing = (
             self._chains.entry(account, current.number)
             if current.closed
-            else self._chains.append(self._draft(account, kind="close", id="close"))
+            else self._chains.append(
+                self._draft(account, kind="close", id="close", records=dict(sorted(records.items())))
+            )
         )
         for parent in current.parents:
             self._parents.settle(parent, account)
@@ -221,11 +228,14 @@ class Ledger:
             raise UnknownName("account", account, account_names(self._store))
         return current.state()
 
-    def repair_parent(self, parent: str) -> list[str]:
+    def repair_parent(self, parent: str, ended: Collection[str] = ()) -> list[str]:
         """Settle what crashed writers left in the account of a month or a campaign. Returns a sentence for
         each.
+
+        What an account that was never opened holds is settled once it is 10 minutes old; at once if the
+        account is one of `ended`, whose writer is known to have ended.
         """
-        return self._parents.repair(parent)
+        return self._parents.repair(parent, ended)
 
     def _opened_before(self, account: str, cap: int | None, caps: dict[str, int]) -> HashedEntry:
         first = self._chains.entry(account, 1)

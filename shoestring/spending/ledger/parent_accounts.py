@@ -9,6 +9,7 @@ it, or `repair` settles it after `LEASE_S`.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from contextlib import suppress
 from datetime import datetime, timedelta
 
@@ -126,10 +127,11 @@ class ParentAccounts:
         about = {"reservation": child, "child": child, "child_hash": child_hash, "amount_microusd": spent}
         return self._chains.append(self.draft(parent, kind="settle", id=f"settle/{child}", **about))
 
-    def repair(self, parent: str) -> list[str]:
+    def repair(self, parent: str, ended: Collection[str] = ()) -> list[str]:
         """Settle the reservations that crashed writers left in a parent. Returns a sentence for each.
 
-        Reservations of accounts that are open stay as they are.
+        Reservations of accounts that are open stay as they are. `ended`: accounts whose writer is known to
+        have ended, so that they need not be waited for if they were never opened.
         """
         done = []
         for name, open_ in list(self._chains.latest(parent).reservations.items()):
@@ -140,7 +142,8 @@ class ParentAccounts:
                 continue
             if child is None or (parent in child.parents and not child.closed):
                 continue
-            if not child.number and not self._close_unopened(parent, name, open_):
+            leased = name not in ended and self._lease_runs(parent, name, open_)
+            if not child.number and (leased or not self._close_unopened(parent, name, open_)):
                 continue
             spent = from_microusd(self.settle(parent, name).entry.amount_microusd)
             held = from_microusd(open_.amount_microusd)
@@ -148,19 +151,19 @@ class ParentAccounts:
         return done
 
     def _close_unopened(self, parent: str, child: str, open_: OpenReservation) -> bool:
-        """Close a child that was not opened within the lease, so that its delayed writer can no longer open
-        it.
+        """Close a child that was never opened, so that a delayed writer can no longer open it.
 
-        Returns False if the lease still runs, or the child was opened after all.
+        Returns False if it was opened after all.
         """
-        if self._clock.now() - self._lease_start(parent, child, open_) < timedelta(seconds=LEASE_S):
-            return False
         with suppress(LedgerConflict):
             self._close_before_open(
                 parent, child, open_.entry_hash, f"reserved in {parent}, and never opened"
             )
             return True
         return False
+
+    def _lease_runs(self, parent: str, child: str, open_: OpenReservation) -> bool:
+        return self._clock.now() - self._lease_start(parent, child, open_) < timedelta(seconds=LEASE_S)
 
     def _lease_start(self, parent: str, child: str, open_: OpenReservation) -> datetime:
         """Return when the lease began.

@@ -15,11 +15,14 @@ MAX_ROLLBACKS, ROLLBACK_RATE_FACTOR = 2, 0.5
 
 
 def prior_loss(encoding: Encoding) -> float:
-    """Return the loss of predicting train's prior: the entropy of its classes in nats, or its standard
-    deviation."""
+    """Return the loss of predicting train's prior: the entropy of its classes in nats; its standard
+    deviation; of texts the entropy of their tokens in bits per byte."""
     if encoding.task == "regression":
         return encoding.train_prior[1]
-    return -sum(share * math.log(share) for share in encoding.train_prior if share > 0)
+    nats = -sum(share * math.log(share) for share in encoding.train_prior if share > 0)
+    if encoding.vocabulary is not None:
+        return nats / math.log(2) / encoding.vocabulary.bytes_per_token
+    return nats
 
 
 def skill_score(loss: float, prior_loss: float) -> float:

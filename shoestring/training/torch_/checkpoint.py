@@ -1,5 +1,9 @@
 """Save and load the checkpoints of a training, in two alternating slots: one is intact while the other is
-written."""
+written.
+
+Each attempt has slots of its own. A pod that was taken for lost may wake up in the middle of a write, and
+must not overwrite what the attempt after it has saved.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,10 @@ import io
 from typing import Any
 
 import torch
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from shoestring.core import store_layout
-from shoestring.core.errors import NotInStore
+from shoestring.core.errors import NotInStore, StageStopped
 from shoestring.core.interfaces import Store
 from shoestring.core.record import Record, StoredRecord, digest, record_bytes
 
@@ -23,12 +27,28 @@ class CheckpointSlot(Record):
     number: int
     sha256: str
     samples: int
+    attempt: int = Field(0, description="the attempt that saved it; 0: not recorded")
+    selection: str = Field(
+        "",
+        exclude_if=lambda sha256: not sha256,
+        description="digest of the blob with the rows that are trained; empty: all rows of the split",
+    )
 
 
 class CheckpointPointer(StoredRecord):
     """The slots of a run, newest first. Stored at `runs/RUN_ID/checkpoints/train.json`."""
 
     slots: tuple[CheckpointSlot, ...]
+
+    @property
+    def attempt(self) -> int:
+        """The attempt that saved the newest checkpoint; 0: none did."""
+        return self.slots[0].attempt if self.slots else 0
+
+    @property
+    def selection(self) -> str:
+        """The digest of the rows of the newest checkpoint; empty: all rows, or there is no checkpoint."""
+        return self.slots[0].selection if self.slots else ""
 
 
 def read_pointer(store: Store, run_id: str) -> CheckpointPointer:
@@ -40,14 +60,36 @@ def read_pointer(store: Store, run_id: str) -> CheckpointPointer:
         return CheckpointPointer(slots=())
 
 
-def save(store: Store, run_id: str, state: dict[str, Any], samples: int) -> None:
-    """Write a checkpoint. It is valid once the pointer names it. Raises StoreFull."""
-    before = read_pointer(store, run_id).slots
-    number = (before[0].number + 1) % SLOTS if before else 0
-    data = to_bytes(state)
-    store.put(_slot_key(run_id, number), data)
-    slots = (CheckpointSlot(number=number, sha256=digest(data), samples=samples), *before[: SLOTS - 1])
-    _write_pointer(store, run_id, slots)
+def save(
+    store: Store, run_id: str, state: dict[str, Any], samples: int, attempt: int, selection: str = ""
+) -> None:
+    """Write a checkpoint of an attempt. It is valid once the pointer names it. `selection` is the digest of
+    the rows that are trained.
+
+    Raises:
+        StageStopped: a newer attempt has saved a checkpoint, which stays.
+        StoreFull: the store has no space left.
+    """
+    before = own_pointer(store, run_id, attempt).slots
+    data, number = to_bytes(state), (before[0].number + 1) % SLOTS if before else 0
+    slot = CheckpointSlot(
+        number=number, sha256=digest(data), samples=samples, attempt=attempt, selection=selection
+    )
+    store.put(_slot_key(run_id, slot), data)
+    # Read again: the write may have taken long enough for a newer attempt to save one.
+    before = own_pointer(store, run_id, attempt).slots
+    _write_pointer(store, run_id, (slot, *before[: SLOTS - 1]))
+
+
+def own_pointer(store: Store, run_id: str, attempt: int) -> CheckpointPointer:
+    """Return the slots of a run. Raises StageStopped if a newer attempt than this one wrote them."""
+    pointer = read_pointer(store, run_id)
+    if pointer.attempt > attempt:
+        raise StageStopped(
+            f"attempt {pointer.attempt} has taken over and saved a checkpoint: attempt {attempt} writes none",
+            cause="lost",
+        )
+    return pointer
 
 
 def load(store: Store, run_id: str, rows_sha256: str) -> tuple[dict[str, Any] | None, str]:
@@ -84,8 +126,10 @@ def from_bytes(data: bytes) -> dict[str, Any]:
     return state
 
 
-def _slot_key(run_id: str, number: int) -> str:
-    return f"{store_layout.checkpoints(run_id)}/train-{number}.pt"
+def _slot_key(run_id: str, slot: CheckpointSlot) -> str:
+    # Attempts of earlier releases shared their slots, and did not record their number.
+    owner = f"{slot.attempt}-" if slot.attempt else ""
+    return f"{store_layout.checkpoints(run_id)}/train-{owner}{slot.number}.pt"
 
 
 def _write_pointer(store: Store, run_id: str, slots: tuple[CheckpointSlot, ...]) -> None:
@@ -94,7 +138,7 @@ def _write_pointer(store: Store, run_id: str, slots: tuple[CheckpointSlot, ...])
 
 def _read(store: Store, run_id: str, slot: CheckpointSlot) -> bytes | None:
     try:
-        data = store.fetch(_slot_key(run_id, slot.number)).read_bytes()
+        data = store.fetch(_slot_key(run_id, slot)).read_bytes()
     except NotInStore:
         return None
     return data if digest(data) == slot.sha256 else None

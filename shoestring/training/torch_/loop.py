@@ -34,11 +34,12 @@ class Training(TrainingSession):
         task, state = self.task, self.state
         if self.checkpoint_note:
             task.report_progress(
-                self.checkpoint_note, state.samples, self.start_samples, {}, tuple(state.changes), None
+                self.checkpoint_note, state.samples, self.start_samples, {}, tuple(state.changes), None, None
             )
-        with Loader(task.train, state.cursor) as loader:
+        with Loader(task.train, state.cursor, threads=task.cores) as loader:
             while self.guard.may_step(self.now_s()) and not state.schedule.is_finished(self.progress()):
                 loss, rate = self._step(loader)
+                self.record_times(loader.times)
                 self.record_train_loss(loss, rate)
                 adapt(self)
                 if state.samples % self.validation_every_rows == 0:
@@ -60,7 +61,7 @@ class Training(TrainingSession):
         started_s, state = self.now_s(), self.state
         every = self.validation_every_rows
         batch = loader.next_batch(min(self.batch_rows, every - state.samples % every))
-        rows = len(batch.records)
+        rows = len(batch.samples)
         # A short batch, before a validation or at the end of an epoch, is noisier: its rate is lower in
         # proportion.
         share = rows / self.batch_rows
@@ -71,11 +72,9 @@ class Training(TrainingSession):
         max_samples = self.task.settings.max_epochs * self.rows
         state.is_shaped_by_budget |= state.schedule.is_shaped_by_budget(at, max_samples)
         rate = peak * state.rate_factor * state.schedule.factor(at) * share
-        loss = self.require_finite(self.learner.step(batch.records, rate))
+        loss = self.require_finite(self.learner.step(batch.samples, rate))
         state.cursor, state.samples = loader.cursor, state.samples + rows
-        state.sample_ranges = add_sample_range(
-            state.sample_ranges, batch.epoch, batch.start, batch.start + rows
-        )
+        state.sample_ranges = add_sample_range(state.sample_ranges, batch.epoch, batch.start, batch.stop)
         elapsed_s = self.now_s() - started_s
         self.guard.record_step(elapsed_s)
         self.controller.record_step(rows, elapsed_s)

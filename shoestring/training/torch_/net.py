@@ -1,7 +1,8 @@
 """A multi-layer perceptron for tables.
 
 Shape suffixes: B rows of a batch; C categorical features; N numeric features; P bins of a numeric feature;
-D inputs of the first layer; U units of a hidden layer; K outputs; R rows of a sample.
+V values of the pixels of an image; D inputs of the first layer; U units of a hidden layer; K outputs; R rows
+of a sample.
 """
 
 from __future__ import annotations
@@ -15,44 +16,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from shoestring.core.datasets import Encoding
+from shoestring.data.loading.samples import Samples
 from shoestring.data.recipe import TrainSettings
+from shoestring.training.torch_.byte_dropout import ByteDropout, keep_mask
+from shoestring.training.torch_.text_net import TextNet, token_inputs, token_losses, token_targets
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-INT64_MIN = torch.iinfo(torch.int64).min
-
-
-def keep_mask(shape: torch.Size, dropped_share: float) -> Tensor:
-    """Return which elements are kept: bool[shape]. The dropped share is rounded to a multiple of 1/256.
-
-    One 64-bit random number gives eight elements, which takes a tenth of the time of one number each.
-    """
-    count = math.prod(shape)
-    draws = torch.empty((count + 7) // 8, dtype=torch.int64).random_(INT64_MIN, None)
-    return draws.view(torch.uint8)[:count].view(shape) >= round(256 * dropped_share)
-
-
-class ByteDropout(nn.Module):
-    """Dropout (Srivastava et al. 2014) whose masks are drawn by `keep_mask`.
-
-    It drops `share` of the units, rounded to a multiple of 1/256 and at most 255/256, and scales the rest so
-    that their expected sum stays the same.
-    """
-
-    def __init__(self, share: float) -> None:
-        super().__init__()
-        self.share = min(255, round(256 * share)) / 256
-
-    def forward(self, h_BU: Tensor) -> Tensor:
-        if not self.training or not self.share:
-            return h_BU
-        return h_BU * (keep_mask(h_BU.shape, self.share) * (1 / (1 - self.share)))
-
-
 class TableNet(nn.Module):
-    """Embeddings of categories, piecewise-linear encodings of numbers, hidden layers with LayerNorm, and
-    a linear path.
+    """Embeddings of categories, piecewise-linear encodings of numbers, the pixels of images as they are,
+    hidden layers with LayerNorm, and a linear path.
 
     The encoding is that of Gorishniy et al. 2022, "On Embeddings for Numerical Features" (arXiv
     2203.05556), with bins at quantiles. The net starts as the prior: the last layer is zero, and its bias
@@ -75,7 +49,8 @@ class TableNet(nn.Module):
         self.register_buffer("edges_NP1", edges_NP1)
         layers: list[nn.Module] = []
         numbers, bins = edges_NP1.shape[0], edges_NP1.shape[1] - 1
-        width = sum(widths) + numbers * (bins + 1)
+        pixels = sum(math.prod(each.shape) for each in encoding.fields)
+        width = sum(widths) + numbers * (bins + 1) + pixels
         for units in settings.hidden:
             layers += [nn.Linear(width, units), nn.LayerNorm(units), nn.ReLU(), ByteDropout(settings.dropout)]
             width = units
@@ -99,7 +74,7 @@ class TableNet(nn.Module):
         with torch.no_grad():
             self.output.bias.copy_(torch.tensor(start))
 
-    def forward(self, codes_BC: Tensor, numbers_BN: Tensor) -> Tensor:
+    def forward(self, codes_BC: Tensor, numbers_BN: Tensor, *pixels_BV: Tensor) -> Tensor:
         """Return logits, or standardised values for a regression: float32[B, K]."""
         if self.training and self.category_dropout:
             # Code 0 stands for unknown categories, which get trained this way.
@@ -110,7 +85,7 @@ class TableNet(nn.Module):
         low_NP, width_NP = edges_NP1[:, :-1], edges_NP1.diff(dim=1)
         # Each bin holds the share of it that lies below the number: 1 for lower bins, 0 for higher ones.
         bins_BNP = ((numbers_BN[:, :, None] - low_NP) / width_NP).clamp(0, 1)
-        h_BD = torch.cat([*parts, bins_BNP.flatten(1), numbers_BN], dim=1)
+        h_BD = torch.cat([*parts, bins_BNP.flatten(1), numbers_BN, *pixels_BV], dim=1)
         out_BK: Tensor = self.output(self.hidden(h_BD))
         for offset, code_B in zip(self.offsets, columns, strict=True):
             out_BK = out_BK + offset(code_B)
@@ -128,34 +103,51 @@ def quantile_edges(numbers_RN: Array, bins: int) -> Tensor:
 
 
 class NetInputs:
-    """Converts encoded records to the tensors that the net reads."""
+    """Converts samples to the tensors that the net reads."""
 
     def __init__(self, encoding: Encoding) -> None:
-        self.code_names = [feature.name for feature in encoding.features if feature.kind == "categorical"]
-        self.number_names = [feature.name for feature in encoding.features if feature.kind == "numeric"]
+        self.vocabulary = encoding.vocabulary
         self.is_regression = encoding.task == "regression"
         self.mean, self.sd = encoding.train_prior if self.is_regression else (0.0, 1.0)
 
-    def features(self, records: Array) -> tuple[Tensor, Tensor]:
-        """Return categorical codes int64[B, C] and numbers float32[B, N]."""
-        return _stack(records, self.code_names, np.int64), _stack(records, self.number_names, np.float32)
+    def features(self, samples: Samples) -> tuple[Tensor, ...]:
+        """Return categorical codes int32[B, C] and numbers float32[B, N], which share the samples' memory; of
+        images also the pixels from 0 to 1, float32[B, V]. Of texts return their tokens alone.
+        """
+        if self.vocabulary is not None:
+            return (token_inputs(samples),)
+        tables = torch.from_numpy(samples.codes), torch.from_numpy(samples.numbers)
+        if samples.images is None:
+            return tables
+        pixels_BV = samples.images.reshape(len(samples), -1)
+        return *tables, torch.from_numpy(np.multiply(pixels_BV, np.float32(1 / 255), dtype=np.float32))
 
-    def target(self, records: Array) -> Tensor:
-        """Return classes int64[B]; for regression standardised values float32[B]."""
+    def target(self, samples: Samples) -> Tensor:
+        """Return classes int64[B]; for regression standardised values float32[B]; of texts their tokens."""
+        if self.vocabulary is not None:
+            return token_targets(samples, self.vocabulary)
         if self.is_regression:
-            return torch.from_numpy(((records["y"] - self.mean) / (self.sd or 1.0)).astype(np.float32))
-        return torch.from_numpy(records["y"].astype(np.int64))
+            return torch.from_numpy(((samples.target - self.mean) / (self.sd or 1.0)).astype(np.float32))
+        return torch.from_numpy(samples.target.astype(np.int64))
+
+    def weight(self, samples: Samples) -> int:
+        """Return what a loss is the mean over: the rows of a batch, or the bytes of its texts."""
+        return len(samples) if self.vocabulary is None else int(samples.target.sum())
 
 
-def _stack(records: Array, names: list[str], dtype: Any) -> Tensor:
-    stacked = np.empty((len(records), len(names)), dtype)
-    for index, name in enumerate(names):
-        stacked[:, index] = records[name]
-    return torch.from_numpy(stacked)
+def make_net(encoding: Encoding, settings: TrainSettings, sample: Samples) -> TableNet | TextNet:
+    """Return the untrained net of a data set. `sample`: samples whose quantiles place the bins of the numeric
+    features."""
+    if encoding.vocabulary is not None:
+        return TextNet(encoding, settings)
+    return TableNet(encoding, settings, quantile_edges(sample.numbers, settings.bins))
 
 
 def compute_loss(out_BK: Tensor, y_B: Tensor, task: str, reduction: str = "mean") -> Tensor:
-    """Return the log loss in nats; for regression the squared error of the standardised target."""
+    """Return the log loss in nats, of texts always their sum; for regression the squared error of the
+    standardised target."""
+    if task == "next_token":
+        return token_losses(out_BK, y_B).sum()
     if task == "binary":
         return F.binary_cross_entropy_with_logits(out_BK[:, 0], y_B.float(), reduction=reduction)
     if task == "multiclass":

@@ -10,9 +10,10 @@ import torch
 
 from shoestring.core import store_layout
 from shoestring.core.errors import StageFailed
-from shoestring.core.receipt import AdaptationChange, Lever
+from shoestring.core.receipt import AdaptationChange, Lever, TimeShares
 from shoestring.core.record import digest, record_bytes
-from shoestring.data.loading.shuffle import sample_indices
+from shoestring.data.loading.loader import LoaderTimes
+from shoestring.data.loading.shuffle import SampleCursor
 from shoestring.spending.guard import Guard
 from shoestring.spending.spend_forecast import SpendTracker
 from shoestring.training.control.controller import TrainingController
@@ -20,8 +21,7 @@ from shoestring.training.control.schedule import ScheduleProgress
 from shoestring.training.control.step_costs import StepCosts
 from shoestring.training.curve import CurvePoint, TrainingCurve
 from shoestring.training.torch_ import checkpoint
-from shoestring.training.torch_.learner import Learner, validation_batches
-from shoestring.training.torch_.net import TableNet
+from shoestring.training.torch_.learner import Learner, Net, validation_batches
 from shoestring.training.torch_.task import TrainingTask
 from shoestring.training.torch_.training_state import from_checkpoint, new_state, to_checkpoint
 
@@ -34,6 +34,8 @@ EDGE_SAMPLE_ROWS = 50_000
 # as many rows.
 FIRST_STEP_S, STEP_PER_VALIDATION = 0.2, 6.0
 SIZING_ROWS = 4096
+# A window for which the bottleneck is named.
+TIMES_WINDOW_S = 5.0
 
 
 class TrainingSession:
@@ -43,13 +45,20 @@ class TrainingSession:
         self.task, self.rows = task, len(task.train)
         torch.set_num_threads(task.cores)
         torch.manual_seed(task.seed)
-        sample = sample_indices(self.rows, task.seed, 0, 0, min(self.rows, EDGE_SAMPLE_ROWS))
+        sample_rows = EDGE_SAMPLE_ROWS if task.encoding.features else 1
+        begin = SampleCursor(seed=task.seed, selection=task.selection, order=task.train.order)
+        sample = task.train.positions(begin, 0, 0, min(self.rows, sample_rows))
         self.learner = Learner(task.encoding, task.settings, task.train.take(sample), self.rows)
         saved, self.checkpoint_note = checkpoint.load(task.store, task.run_id, self.rows_sha256())
         self.state = (
             from_checkpoint(saved, self.learner)
             if saved
-            else new_state(task.seed, task.settings, self.rows, task.planned_samples)
+            else new_state(
+                begin,
+                task.settings,
+                self.rows,
+                task.planned_samples,
+            )
         )
         self.started_s = self.saved_s = task.clock.monotonic_s()
         self.start_samples = self.state.samples
@@ -67,6 +76,9 @@ class TrainingSession:
         # decay, and raise a learning rate that is falling.
         rows_per_s = self.state.rows_per_s or self.batch_rows / step_s
         self.controller = TrainingController(SpendTracker(task.adaptation_limits), rows_per_s)
+        # The loader's times now and when the window began, and where the time of the last window went.
+        self.times = self.window_began = LoaderTimes(0, 0, 0, 0)
+        self.window_shares: TimeShares | None = None
         # Samples and dollars at the previous validation.
         self.cost_mark: tuple[int, Decimal] | None = None
 
@@ -77,9 +89,10 @@ class TrainingSession:
         return max(1, self.rows // VALIDATIONS_PER_EPOCH)
 
     def rows_sha256(self) -> str:
-        """Return a digest that tells these rows from those of another split, in any format."""
-        counts = f" {self.rows} {len(self.task.validation)}"
-        return digest(record_bytes(self.task.encoding) + counts.encode())
+        """Return a digest that tells these rows from those of another split, in any format whose rows have
+        the same order."""
+        counts = f" {self.rows} {len(self.task.validation)}" + " in blocks" * (self.task.train.order == 3)
+        return digest(record_bytes(self.task.encoding) + f"{counts}{self.task.selection}".encode())
 
     def now_s(self) -> float:
         return self.task.clock.monotonic_s()
@@ -107,14 +120,22 @@ class TrainingSession:
         """Return the dollars spent by the stage so far, in all starts."""
         return self.state.spent_usd + self.task.meter.spent_usd(self.now_s())
 
-    def validate(self, net: TableNet) -> float:
+    def validate(self, net: Net) -> float:
         """Return the validation loss of a net, and update the estimate of what a validation takes."""
         started_s = self.now_s()
-        batches = validation_batches(self.task.validation, self.task.seed, self.state.validation_share)
+        batches = validation_batches(
+            self.task.validation, self.task.seed, self.state.validation_share, self.learner.evaluation_rows
+        )
         loss = self.require_finite(self.learner.loss(batches, net))
         self.costs.record_validation(self.now_s() - started_s)
         self.guard.exit_s = self.costs.exit_s
         return loss
+
+    def record_times(self, times: LoaderTimes) -> None:
+        """Record the loader's times after a step. Where they went is known for each window."""
+        self.times = times
+        if times.elapsed_s - self.window_began.elapsed_s >= TIMES_WINDOW_S:
+            self.window_shares, self.window_began = times.shares_since(self.window_began), times
 
     def require_finite(self, loss: float) -> float:
         """Return the loss. Raises StageFailed when it is not a finite number."""
@@ -161,24 +182,31 @@ class TrainingSession:
             quality,
             tuple(state.changes),
             self.controller.forecast,
+            self.window_shares,
         )
 
     def save(self) -> None:
-        """Write the curve and a checkpoint. Raises StoreFull."""
+        """Write a checkpoint and the curve. Raises StoreFull; StageStopped if a newer attempt saved one."""
         started_s = self.now_s()
         training_s = self.state.training_s + self.elapsed_s()
         self.state.rows_per_s = self.controller.rows_per_s
         saved = to_checkpoint(self.state, self.learner, training_s, self.spent_usd())
         saved["rows_sha256"] = self.rows_sha256()
+        task, state = self.task, self.state
+        checkpoint.save(task.store, task.run_id, saved, state.samples, task.attempt, state.cursor.selection)
         self.write_curve()
-        checkpoint.save(self.task.store, self.task.run_id, saved, self.state.samples)
         self.saved_s = self.now_s()
         self.costs.record_checkpoint(self.saved_s - started_s)
         self.guard.exit_s = self.costs.exit_s
 
     def write_curve(self) -> None:
         task = self.task
-        curve = TrainingCurve(run_id=task.run_id, metric=task.metric, points=tuple(self.state.points))
+        curve = TrainingCurve(
+            run_id=task.run_id,
+            metric=task.metric,
+            points=tuple(self.state.points),
+            time_shares=self.times.shares_since(LoaderTimes(0, 0, 0, 0)) if self.times.elapsed_s else None,
+        )
         task.store.put(store_layout.curve(task.run_id), record_bytes(curve))
 
     def _add_point(self, rate: float, train_loss: float | None = None, val_loss: float | None = None) -> None:
@@ -200,6 +228,6 @@ class TrainingSession:
     def _estimate_validation_s(self) -> float:
         """Return the estimated seconds of a validation of the whole split, measured on a part of it."""
         started_s = self.now_s()
-        part = next(self.task.validation.scan(SIZING_ROWS))
+        part = next(self.task.validation.scan(min(SIZING_ROWS, self.learner.evaluation_rows)))
         self.learner.loss([part], self.learner.average)
         return (self.now_s() - started_s) * len(self.task.validation) / len(part)

@@ -9,8 +9,8 @@ from shoestring.config.adaptation import AdaptationLimits
 from shoestring.config.guardrails import Guardrails
 from shoestring.core.datasets import Encoding
 from shoestring.core.interfaces import Clock, Store
-from shoestring.core.receipt import AdaptationChange, SpendForecast
-from shoestring.data.formats.readers import EncodedRows
+from shoestring.core.receipt import AdaptationChange, SpendForecast, TimeShares
+from shoestring.data.loading.samples import SampleReader
 from shoestring.data.recipe import TrainSettings
 from shoestring.spending.meter import Meter
 from shoestring.training.curve import LossMetric
@@ -24,26 +24,39 @@ class TrainingTask:
     """The data, the settings, the limits and the callbacks of one training.
 
     `planned_samples` are those that the decision expects its money and time to buy; None: no limit is known.
+    `attempt` is the number of the attempt, and `selection` the digest of the rows of `train` if they are not
+    all of the split; its checkpoints name both.
     """
 
     run_id: str
     seed: int
     encoding: Encoding
     settings: TrainSettings
-    train: EncodedRows
-    validation: EncodedRows
+    train: SampleReader
+    validation: SampleReader
     metric: LossMetric
     store: Store
     meter: Meter
     clock: Clock
     cores: int
     report_progress: Callable[
-        [str, int, int, dict[str, float], tuple[AdaptationChange, ...], SpendForecast | None], None
+        [
+            str,
+            int,
+            int,
+            dict[str, float],
+            tuple[AdaptationChange, ...],
+            SpendForecast | None,
+            TimeShares | None,
+        ],
+        None,
     ]
     should_stop: Callable[[], bool]
     adaptation_limits: AdaptationLimits
     guardrails: Guardrails = NO_GUARDRAILS
     planned_samples: int | None = None
+    attempt: int = 1
+    selection: str = ""
 
 
 @dataclass(frozen=True, slots=True)

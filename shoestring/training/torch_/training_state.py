@@ -70,12 +70,14 @@ PLAIN_FIELDS = (
 """Fields that a checkpoint holds as they are: numbers, tensors, and lists and dictionaries of them."""
 
 
-def new_state(seed: int, settings: TrainSettings, rows: int, planned_samples: int | None) -> TrainingState:
+def new_state(
+    cursor: SampleCursor, settings: TrainSettings, rows: int, planned_samples: int | None
+) -> TrainingState:
     """Return the state before the first step. `planned_samples` None: no budget limits the samples."""
     end_samples = settings.max_epochs * rows
     warmup_samples = planned_warmup_samples(rows, planned_samples or end_samples)
     return TrainingState(
-        SampleCursor(seed=seed),
+        cursor,
         LearningRateSchedule(end_samples=end_samples, warmup_samples=warmup_samples),
         EarlyStopping(settings.patience),
     )
@@ -105,7 +107,8 @@ def from_checkpoint(saved: dict[str, Any], learner: Learner) -> TrainingState:
     learner.restore(saved["learner"])
     torch.set_rng_state(saved["random_state"])
     return TrainingState(
-        cursor=SampleCursor(**saved["cursor"]),
+        # A checkpoint that names no order is of version 0.3 or earlier.
+        cursor=SampleCursor(**{"order": 1} | saved["cursor"]),
         schedule=LearningRateSchedule(**saved["schedule"]),
         early_stopping=EarlyStopping(**saved["early_stopping"]),
         training_s=saved["training_s"],

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -18,9 +21,10 @@ from shoestring.core.types import Need
 from shoestring.data.recipe import Recipe, read_recipe
 from shoestring.data.run_records import open_run, read_record
 from shoestring.routing.decision import Decision
-from shoestring.runtime.admission.admit import ENGINE_START_S, admit, find_or_admit
+from shoestring.runtime.admission.admit import admit, find_or_admit
+from shoestring.runtime.admission.first_request import ENGINE_START_S
 from shoestring.runtime.admission.stage_request import StageInputs
-from shoestring.runtime.records.overhead import overhead_usd
+from shoestring.runtime.records.overhead import assumed_pod_s, overhead_usd
 from shoestring.runtime.route_step.route import decide_and_reserve, request_differences
 from shoestring.runtime.settlement.settle import settle_run
 from shoestring.spending.ledger.ledger import Ledger, account_names
@@ -98,7 +102,7 @@ def test_the_cost_of_deciding_is_reserved_first(world: World, recipe: Recipe) ->
     run = admit(world, run_request(recipe))
     state = Ledger(world.store, world.clock).state(run.start.account)
     assert {hold: held.amount_usd for hold, held in state.reservations.items()} == {
-        "overhead-1": overhead_usd(world, len(CHAIN))
+        "overhead-1": overhead_usd(world, len(CHAIN) + 1, assumed_pod_s(world))
     }
 
 
@@ -205,3 +209,42 @@ def test_admission_does_not_pay_for_cached_results(finished: Finished, tmp_path:
         warm, replace(run_request(recipe, needs=(*INGEST, Need(stage="dedupe"))), run_id="own", seed=7)
     )
     assert own.starts
+
+
+LOOKS = """
+import sys
+import traceback
+from pathlib import Path
+looks = []
+
+def note(event, about):
+    if event == "open" and str(about[0]).endswith("flights.csv"):
+        looks.append("page_of_run" in [frame.name for frame in traceback.extract_stack()])
+
+sys.addaudithook(note)
+from runtime_world import run_request, small_world
+from shoestring.data.inspect.page import page_of_run
+from shoestring.runtime.admission.admit import admit
+laptop, folder, recipe = map(Path, sys.argv[1:])
+world, request, said = small_world(laptop, folder), run_request(recipe), []
+page_of_run(request.recipe)
+one_look = looks.count(True)
+admit(world, request, said.append)
+print(one_look, looks.count(True) - one_look, *said, sep="\\n")
+"""
+
+
+def test_an_admission_looks_at_the_data_once_and_says_what_will_be_predicted(
+    laptop: Path, tmp_path: Path, flights_slice: Path
+) -> None:
+    """An audit hook stays for the rest of a process, so this is a process of its own."""
+    ran = subprocess.run(
+        [sys.executable, "-c", LOOKS, str(laptop), str(tmp_path), str(flights_slice)],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    one_look, admission, sentence = ran.stdout.splitlines()
+    assert one_look == admission != "0"
+    assert sentence == "target arr_delay: binary, whether it is above 15 (`target.above`)"

@@ -17,7 +17,8 @@ from shoestring.config.world import World
 from shoestring.core.errors import BudgetExceeded, NotYet, Refused, UnknownName, UsageError
 from shoestring.data.recipe import Recipe, read_recipe
 from shoestring.data.run_records import Run
-from shoestring.runtime.admission.admit import admit, after_waiting, find_or_admit
+from shoestring.runtime.admission.admit import admit, find_or_admit
+from shoestring.runtime.admission.first_request import after_waiting
 from shoestring.runtime.admission.start_gate import start_when_allowed
 from shoestring.runtime.launch.run_request import recipe_in_campaign
 from shoestring.runtime.settlement.settle import settle_abandoned, settle_run

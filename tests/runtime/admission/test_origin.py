@@ -20,7 +20,8 @@ from shoestring.data.recipe import Recipe
 from shoestring.data.run_records import read_record
 from shoestring.data.storage.import_closure import import_closure
 from shoestring.routing.decision import Decision
-from shoestring.runtime.admission.admit import RunRequest, find_or_admit
+from shoestring.runtime.admission.admit import find_or_admit
+from shoestring.runtime.admission.first_request import RunRequest
 from shoestring.runtime.admission.stage_request import StageInputs
 from shoestring.runtime.route_step.route import decide_and_reserve, route
 from shoestring.runtime.supervisor.run_stage import run_stage

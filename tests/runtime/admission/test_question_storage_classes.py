@@ -76,6 +76,22 @@ def test_a_world_for_planning_offers_every_storage_class(
     )
 
 
+@pytest.mark.parametrize(("policy", "days"), [({}, 1), ({"retention": {"keep_days": 30}}, 30)])
+def test_storage_is_charged_for_the_window_of_the_policy(
+    laptop: Path, flights_slice: Path, tmp_path: Path, policy: dict[str, Any], days: int
+) -> None:
+    tariffs = {"storage_usd_per_gb_month": "100"}
+    path = written(laptop, tmp_path / "world.yaml", tariffs=tariffs, policy=policy)
+    world, request = (
+        small_world(path, tmp_path, SetClock()),
+        run_request(flights_slice, budget_usd=Decimal(9)),
+    )
+    decision, _ = decide_and_reserve(world, admit(world, request), request, StageInputs())
+    assert decision.choice is not None and decision.question.tariffs.storage_held_hours == 24 * days
+    usd_per_day = decision.choice.storage_usd / days
+    assert Decimal("0.001") < usd_per_day < Decimal("0.02")
+
+
 class PricesWithClasses:
     """The prices of a store with storage classes."""
 

@@ -20,8 +20,10 @@ from shoestring.data.recipe import Recipe, read_recipe
 from shoestring.reporting.run_reader import read_run_story
 from shoestring.runtime.admission.admit import admit, find_or_admit
 from shoestring.runtime.admission.approvals import (
+    check_not_ended,
     current_budget,
     give_approval,
+    open_request,
     pending_approval,
     previous_request,
 )
@@ -177,3 +179,20 @@ def test_a_run_is_approved_and_resumed_from_the_command_line(
     assert Decimal(json.loads(resumed.out)["budget_usd"]) == Decimal("0.02")
     assert shoestring("ledger", "verify", "--store", str(tmp_path / "store")).code == 0
     assert shoestring("ledger", "verify", "--store", str(tmp_path / "out/ledger")).code == 0
+    ended = shoestring("approve", run_id, "--by", "ann", "--usd", "0.5", *given)
+    assert ended.code == 1 and f"{run_id} has ended, and an approval adds nothing to it" in ended.err
+    assert len(json.loads(shoestring("approvals", "--json", *given).out)[0]["approvals"]) == 1
+
+
+def test_an_ended_run_that_asks_for_more_is_listed_and_approved(world: World, recipe: Recipe) -> None:
+    began = begin(world, run_request(recipe, needs=INGEST, budget_usd=CEILING))
+    began.ledger.settle("r", "ingest-1", Decimal(0))
+    settle_run(world, "r")
+    run, account = began.run, began.ledger.state("r")
+    with pytest.raises(Refused, match="has ended, and an approval adds nothing"):
+        check_not_ended(run, account, open_request(world, "r"))
+    with pytest.raises(ApprovalNeeded):
+        admit(world, run_request(recipe, needs=INGEST, budget_usd=MONEY * 2))
+    request = pending_approval(world, "r")
+    assert request is not None and request.budget_usd == MONEY * 2
+    check_not_ended(run, account, request)

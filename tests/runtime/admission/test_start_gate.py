@@ -17,7 +17,8 @@ from shoestring.core.errors import NotYet
 from shoestring.data.run_records import Run
 from shoestring.reporting.run_reader import read_run_story
 from shoestring.reporting.summary import summarise_run
-from shoestring.runtime.admission.admit import RunRequest, admit, after_waiting
+from shoestring.runtime.admission.admit import admit
+from shoestring.runtime.admission.first_request import RunRequest, after_waiting
 from shoestring.runtime.admission.start_gate import start_when_allowed
 
 

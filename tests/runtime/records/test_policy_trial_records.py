@@ -41,6 +41,8 @@ def ran(world: World, recipe: Path, run_id: str, times: Decimal) -> Decision:
     )
     receipt = make_receipt(decision, result)
     world.store.put(store_layout.receipt(run_id, decision.question.attempt_id), record_bytes(receipt))
+    # It is over, so the next run does not wait for its result.
+    began.ledger.settle(began.account, "ingest-1", Decimal(0))
     return decision
 
 

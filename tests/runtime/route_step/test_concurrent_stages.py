@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from runtime_world import SetClock, on_cluster, run_request, small_world
 
+from shoestring.config.engines import assumed_times
 from shoestring.config.world import World
 from shoestring.core.errors import BudgetTooSmall, Refused
 from shoestring.core.types import Need
@@ -15,9 +16,9 @@ from shoestring.data.recipe import Recipe
 from shoestring.data.run_records import Run, open_run
 from shoestring.routing.dag import stages_from
 from shoestring.routing.decision import Decision
-from shoestring.runtime.admission.admit import RunRequest, admit
+from shoestring.runtime.admission.admit import admit
+from shoestring.runtime.admission.first_request import RunRequest
 from shoestring.runtime.admission.stage_request import StageInputs
-from shoestring.runtime.records.overhead import overhead_s
 from shoestring.runtime.route_step.concurrent_stages import stages_to_plan
 from shoestring.runtime.route_step.route import decide_and_reserve
 from shoestring.spending.ledger.ledger import Ledger
@@ -108,6 +109,8 @@ def test_reservations_of_concurrent_stages_fit_the_smallest_budget(world: World,
 
 
 BRANCHES = [("fit-a", "fit-b"), ("fit-b", "fit-a")]
+BRANCH_AND_COMPARE_S = assumed_times("local", 0.0).left_s(2)
+"""What the engine takes for one branch and the stage that compares them; the branches run in parallel."""
 
 
 @pytest.mark.parametrize("passed_s", [0.0, 0.25, 20.0, 60.0, 500.0])
@@ -121,9 +124,9 @@ def test_a_router_that_decides_later_has_less_time_and_waits_less_for_the_other_
     clock.sleep(passed_s)
     second = routed(world, run, recipe, branches[1], deadline_s=900.0)
     assert first.choice is not None and second.choice is not None
-    for decision, at_s, stages in ((first, 10.0, 3), (second, 10.0 + passed_s, 2)):
+    for decision, at_s in ((first, 10.0), (second, 10.0 + passed_s)):
         assert [need.stage for need in decision.question.needs][-1] == "compare"
-        left_s = 900.0 - at_s - overhead_s(world, stages)
+        left_s = 900.0 - at_s - BRANCH_AND_COMPARE_S
         assert decision.question.deadline_left_s == pytest.approx(left_s)
     (given,) = second.question.upstream
     assert (given.stage, given.ready_s) == (
@@ -151,7 +154,7 @@ def test_the_second_branch_is_accepted_until_its_time_runs_out_and_then_refused_
     first = routed(one_pool, run, recipe, branches[0], deadline_s=300.0)
     needed_s = {each.stage: each.reserved_s for each in first.plan}
     assert first.choice is not None
-    last_s = 300.0 - overhead_s(one_pool, 2) - needed_s[branches[1]] - needed_s["compare"]
+    last_s = 300.0 - BRANCH_AND_COMPARE_S - needed_s[branches[1]] - needed_s["compare"]
     # By then the first branch has ended, whatever it took.
     assert last_s > first.choice.p95_s
     clock.at_s = last_s + 0.01

@@ -18,7 +18,7 @@ from shoestring.core.types import Need
 from shoestring.data.recipe import Recipe
 from shoestring.data.run_records import open_run, read_record
 from shoestring.routing.decision import Decision
-from shoestring.runtime.admission.admit import RunRequest
+from shoestring.runtime.admission.first_request import RunRequest
 from shoestring.runtime.admission.stage_request import StageInputs
 from shoestring.runtime.records.overhead import overhead_timer
 from shoestring.runtime.route_step.route import route
@@ -114,6 +114,35 @@ def test_an_external_component_is_adjusted_to_the_pod_times_that_the_cluster_rep
     world.clock.sleep(30)
     lifetime = PodLifetime(alive=False, started_at=began, finished_at=began + timedelta(seconds=7))
     assert settled(with_pod_lifetime(world, lifetime))[0] == price(decision, 7)
+
+
+@pytest.mark.parametrize("reason", ["", "Error, exit code 3"])
+def test_the_seconds_of_an_external_component_are_its_pods_own_and_not_the_wait_for_the_next_step(
+    world: World, decision: Decision, reason: str
+) -> None:
+    began = world.clock.now() + timedelta(seconds=20)
+    world.clock.sleep(50.7)
+    ended = began + timedelta(seconds=25)
+    lifetime = PodLifetime(alive=False, started_at=began, finished_at=ended, reason=reason)
+    spent_usd, receipt = settled(with_pod_lifetime(world, lifetime))
+    assert (receipt.seconds, receipt.started_at, receipt.finished_at) == (25.0, began, ended)
+    assert decision.choice is not None
+    assert receipt.spent_usd == spent_usd == min(price(decision, 25), decision.choice.p95_usd)
+
+
+@pytest.mark.parametrize("clock_s", [0, 60])
+def test_a_component_whose_pod_is_in_its_grace_period_is_charged_until_now_by_the_clusters_clock(
+    world: World, decision: Decision, clock_s: int
+) -> None:
+    assert decision.choice is not None
+    began = world.clock.now() + timedelta(seconds=20)
+    world.clock.sleep(120)
+    asked_at = world.clock.now() + timedelta(seconds=clock_s) if clock_s else None
+    reason = "OutOfMoney: it cost $0.1"
+    lifetime = PodLifetime(alive=False, started_at=began, reason=reason, asked_at=asked_at)
+    spent_usd, receipt = settled(with_pod_lifetime(world, lifetime))
+    assert spent_usd == receipt.spent_usd == price(decision, 100 + clock_s) > decision.choice.p95_usd
+    assert (receipt.cause, receipt.seconds) == ("money", 100.0 + clock_s)
 
 
 def test_the_receipt_has_the_reason_that_the_cluster_reports_for_the_end_of_the_pod(

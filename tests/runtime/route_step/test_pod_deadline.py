@@ -11,6 +11,7 @@ import pytest
 from reaper_world import again
 from runtime_world import (
     INGEST,
+    MONEY,
     FakeCluster,
     StartedAttempt,
     attempt_in_pod,
@@ -20,6 +21,7 @@ from runtime_world import (
     small_world,
 )
 
+from shoestring.config.budgets import Campaign
 from shoestring.config.world import World
 from shoestring.core.errors import Refused
 from shoestring.core.interfaces import PodLifetime
@@ -47,19 +49,34 @@ def with_caps(world: World, run_usd: str | None, month_usd: str | None = None) -
 def test_the_deadline_is_what_the_most_that_an_approval_allows_buys(began: StartedAttempt) -> None:
     decision, price = began.attempt.decision, began.attempt.choice.usd_per_hour
     hour_s = {usd: int(Decimal(usd) / price * 3600) for usd in ("1", "2")}
-    assert pod_deadline_s(with_caps(began.world, "1"), decision) == hour_s["1"]
-    assert pod_deadline_s(with_caps(began.world, None, "2"), decision) == hour_s["2"]
-    assert pod_deadline_s(with_caps(began.world, "1", "2"), decision) == hour_s["1"]
-    assert pod_deadline_s(with_caps(began.world, None), decision) is None
-    assert pod_deadline_s(with_caps(began.world, "100000000"), decision) == MAX_DEADLINE_S
+    assert pod_deadline_s(with_caps(began.world, "1"), decision, "") == hour_s["1"]
+    assert pod_deadline_s(with_caps(began.world, None, "2"), decision, "") == hour_s["2"]
+    assert pod_deadline_s(with_caps(began.world, "1", "2"), decision, "") == hour_s["1"]
+    assert pod_deadline_s(with_caps(began.world, None), decision, "") is None
+    assert pod_deadline_s(with_caps(began.world, "100000000"), decision, "") == MAX_DEADLINE_S
+
+
+def test_the_caps_of_a_stage_and_of_a_campaign_limit_it_too(began: StartedAttempt) -> None:
+    decision, price = began.attempt.decision, began.attempt.choice.usd_per_hour
+    hour_s = int(1 / price * 3600)
+    capped = decision.question.model_copy(update={"stage_budgets": {"ingest": Decimal(1), "train": MONEY}})
+    stage = decision.model_copy(update={"question": capped})
+    assert pod_deadline_s(with_caps(began.world, None), stage, "") == hour_s
+    assert pod_deadline_s(with_caps(began.world, "2"), stage, "") == hour_s
+    assert pod_deadline_s(with_caps(began.world, "0.5"), stage, "") == hour_s // 2
+    campaigns = {"spring": Campaign(cap_usd=Decimal(1))}
+    world = with_caps(began.world, None)
+    shared = replace(world, budgets=world.budgets.model_copy(update={"campaigns": campaigns}))
+    assert pod_deadline_s(shared, decision, "spring") == hour_s
+    assert pod_deadline_s(shared, decision, "") is None
 
 
 def test_a_floating_price_may_fall_and_the_deadline_allows_for_it(began: StartedAttempt) -> None:
     world, decision = with_caps(began.world, "1"), began.attempt.decision
-    fixed_s = pod_deadline_s(world, decision)
+    fixed_s = pod_deadline_s(world, decision, "")
     assert fixed_s
     floats = world.policy.model_copy(update={"floating_markets": (Market.ON_DEMAND,)})
-    assert pod_deadline_s(replace(world, policy=floats), decision) == fixed_s * SPOT_RANGE
+    assert pod_deadline_s(replace(world, policy=floats), decision, "") == fixed_s * SPOT_RANGE
 
 
 def test_the_patch_holds_the_deadline(began: StartedAttempt) -> None:

@@ -24,14 +24,16 @@ from shoestring.data.storage import cache
 from shoestring.data.storage.blobs import load_manifest
 from shoestring.routing.analysis.replay import replay
 from shoestring.routing.decision import Decision
-from shoestring.runtime.admission.admit import RunRequest, admit
+from shoestring.runtime.admission.admit import admit
+from shoestring.runtime.admission.build_question import with_recipe_limits
+from shoestring.runtime.admission.first_request import RunRequest
 from shoestring.runtime.admission.result_keys import StageInputs, StageWork, saving_key
 from shoestring.runtime.records.overhead import OverheadTime
 from shoestring.runtime.records.receipt_history import write_receipt
 from shoestring.runtime.route_step.route import MAX_RACES, decide_and_reserve, route
 from shoestring.spending.ledger.ledger import Ledger
 from shoestring.spending.meter import Meter
-from shoestring.stages import ingest
+from shoestring.stages import ingest, preprocess, train
 from shoestring.stages.work import Work
 
 
@@ -61,6 +63,20 @@ def elastic_request(flights_slice: Path) -> RunRequest:
     recipe = read_recipe(flights_slice)
     many = recipe.model_copy(update={"train": recipe.train.model_copy(update={"max_epochs": 60})})
     return run_request(many, needs=TRAIN, budget_usd=Decimal("0.0006"))
+
+
+def test_an_epoch_over_a_share_of_the_rows_is_that_share_of_a_pass(flights_slice: Path) -> None:
+    recipe = elastic_request(flights_slice).recipe
+    tenth = recipe.model_copy(update={"train": recipe.train.model_copy(update={"rows_share": 0.1})})
+    hundredth = tenth.model_copy(
+        update={"train": tenth.train.model_copy(update={"rows_share": 0.01, "max_epochs": 1})}
+    )
+    passes = [
+        (need.passes, need.min_passes)
+        for need in (with_recipe_limits(train.NEED, each) for each in (recipe, tenth, hundredth))
+    ]
+    assert passes == [(60.0, 0.1), (6.0, 0.1), (0.01, 0.01)]
+    assert with_recipe_limits(preprocess.NEED, tenth).passes == preprocess.NEED.passes
 
 
 def reserve_from_rival(world: World, amount_usd: Decimal) -> Callable[[], None]:

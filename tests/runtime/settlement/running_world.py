@@ -13,11 +13,11 @@ from reaper_world import SMALL, pending_pod, shares_world
 from runtime_world import INGEST, FakeCluster, StartedAttempt, attempt_in_pod, begin, run_request
 
 from shoestring.config.world import World
-from shoestring.core.errors import StoreError
+from shoestring.core.errors import ClusterError, StoreError
 from shoestring.core.interfaces import Clock, EndReason, PodLifetime, StagePod, Store
 from shoestring.core.pod_ref import ClusterPod
 from shoestring.core.types import STANDARD_CLASS
-from shoestring.runtime.admission.admit import RunRequest
+from shoestring.runtime.admission.first_request import RunRequest
 from shoestring.runtime.admission.stage_request import StageInputs
 from shoestring.runtime.route_step.route import decide_and_reserve
 from shoestring.runtime.settlement.looks import RunningPodsWatch, open_watch
@@ -66,24 +66,39 @@ class TimedStore:
 
 
 class RunningQueue:
-    """The running pods of a cluster; an ended one is dead, with the reason."""
+    """The running pods of a cluster, which can be away, and those that failed, as an ended pod does."""
 
     def __init__(self, cluster: FakeCluster, clock: Clock) -> None:
-        self.running, self.ended = list[StagePod](), dict[str, str]()
+        self.running, self.ended, self.away = list[StagePod](), dict[str, str](), False
+        self.ending, self.failed = set[str](), list[StagePod]()
         self._cluster, self._clock = cluster, clock
 
     def pods(self) -> tuple[StagePod, ...]:
+        if self.away:
+            raise ClusterError("no answer")
         now = self._clock.now()
-        return tuple(replace(pod, lifetime=replace(pod.lifetime, asked_at=now)) for pod in self.running)
+        running = [
+            replace(pod, lifetime=replace(pod.lifetime, asked_at=now), ending=pod.run_id in self.ending)
+            for pod in self.running
+        ]
+        return (*self.failed, *running)
 
     def end(self, pod: StagePod, reason: EndReason, message: str) -> bool:
-        now = self._clock.now()
-        self._cluster.lifetimes[str(pod.ref)] = PodLifetime(
-            alive=False, started_at=pod.lifetime.started_at, finished_at=now, reason=f"{reason}: {message}"
-        )
-        self.running = [other for other in self.running if other.ref != pod.ref]
+        if pod.ref not in [other.ref for other in self.running]:
+            return False
+        self.fail(pod, f"{reason}: {message}")
         self.ended[pod.run_id] = reason
         return True
+
+    def fail(self, pod: StagePod, reason: str) -> None:
+        """End a pod now with this reason."""
+        now = self._clock.now()
+        life = PodLifetime(
+            alive=False, started_at=pod.lifetime.started_at, finished_at=now, reason=reason, asked_at=now
+        )
+        self._cluster.lifetimes[str(pod.ref)] = life
+        self.failed.append(replace(pod, lifetime=life))
+        self.running = [other for other in self.running if other.ref != pod.ref]
 
 
 @dataclass

@@ -108,7 +108,7 @@ def test_an_adjustment_that_is_repeated_is_one_ledger_entry(began: StartedAttemp
     settle_after_two_seconds(began)
     cluster_of(began.world).lifetimes[POD] = lifetime_of(began, 3, 1)
     for _ in range(2):
-        assert adjust_to_pod_times(began.world, began.run, began.run.start) == []
+        assert adjust_to_pod_times(began.world, began.run, began.run.start, Decimal(0)) == []
     entries = began.ledger.state(began.account).entries
     settle_run(began.world, "r")
     settle_run(began.world, "r")
@@ -131,6 +131,23 @@ def test_an_adjustment_beyond_the_cap_is_made_up_to_the_cap_and_reported(
     )
     assert "the cap allows no more" in sentences[-1]
     verify(began.world.store, load_anchors(began.world.store))
+
+
+def test_unreadable_decisions_do_not_keep_an_account_open(began: StartedAttempt) -> None:
+    """Neither the pods' own times nor the engine's can be worked out without the decisions."""
+    spent_usd = settle_after_two_seconds(began)
+    cluster_of(began.world).lifetimes[POD] = lifetime_of(began, 3, 1)
+    store = began.world.store
+    first = read_record(store, "runs/r/receipts/ingest-1.json", Receipt)
+    later = first.started_at + timedelta(minutes=1), first.finished_at + timedelta(minutes=1)
+    next_stage = {"stage": "train", "started_at": later[0], "finished_at": later[1]}
+    store.put("runs/r/receipts/train-1.json", record_bytes(first.model_copy(update=next_stage)))
+    store.put(first.decision_key, b"{")
+    adjusted, sampled = settle_run(began.world, "r")
+    assert "ingest-1 is not adjusted to its pod's own times" in adjusted
+    assert "what the engine took is not recorded" in sampled
+    state = began.ledger.state(began.account)
+    assert (state.settled_usd["ingest-1"], state.closed) == (spent_usd, True)
 
 
 def test_decreases_pay_for_increases_in_any_order_of_names(began: StartedAttempt) -> None:
@@ -158,7 +175,7 @@ def test_decreases_pay_for_increases_in_any_order_of_names(began: StartedAttempt
     cluster_of(began.world).lifetimes["ns.2.ingest"] = PodLifetime(
         alive=False, started_at=now - timedelta(seconds=1), finished_at=now
     )
-    assert adjust_to_pod_times(began.world, began.run, began.run.start) == []
+    assert adjust_to_pod_times(began.world, began.run, began.run.start, Decimal(0)) == []
     settled_usd = began.ledger.state(began.account).settled_usd
     assert (settled_usd["ingest-1"], settled_usd["ingest-2"]) == (cost_usd(rate, 32), cost_usd(rate, 1))
 

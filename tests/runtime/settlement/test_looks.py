@@ -11,7 +11,7 @@ from reaper_world import again
 from running_world import RunningRuns, running_runs
 from runtime_world import INGEST, FakeCluster, run_request
 
-from shoestring.core.errors import Refused, StoreError
+from shoestring.core.errors import ClusterError, Refused
 from shoestring.core.receipt import Receipt
 from shoestring.core.record import record_bytes
 from shoestring.data.run_records import read_record
@@ -19,9 +19,9 @@ from shoestring.routing.placement import KUBEFLOW_RUN_LABEL, STAGE_LABEL
 from shoestring.runtime.route_step.external_components import announce_external
 from shoestring.runtime.settlement.looks import (
     SLOW_PROBE_S,
+    look_for,
     look_numbers,
     open_watch,
-    reap_for,
 )
 from shoestring.runtime.settlement.settle import settle_run
 from shoestring.runtime.supervisor.supervisor import write_heartbeat
@@ -142,6 +142,17 @@ def test_pods_that_are_silent_together_are_an_alert_and_are_not_ended(
     assert "r-pod, s-pod" in said[0]
 
 
+def test_a_pod_that_is_being_ended_is_not_judged_again_and_not_counted(
+    runs: RunningRuns, flights_slice: Path
+) -> None:
+    for run_id in ("r", "s"):
+        runs.start(flights_slice, run_id, RICH)
+    runs.run(5)
+    runs.queue.ending, runs.silent = {"r"}, {"r", "s"}
+    runs.run(LIMIT_S + EVERY_S + 1)
+    assert runs.queue.ended == {"s": "Silent"}
+
+
 def test_the_policy_sets_the_number_of_silent_intervals(runs: RunningRuns, flights_slice: Path) -> None:
     policy = runs.world.policy.model_copy(update={"silent_intervals": 30.0})
     runs.watch.world = runs.world = replace(runs.world, policy=policy)
@@ -260,12 +271,24 @@ def test_looks_are_not_stacked_behind_a_slow_one(runs: RunningRuns) -> None:
 
 
 def test_an_error_of_one_look_does_not_end_the_others(runs: RunningRuns) -> None:
-    runs.store.away = True
+    runs.queue.away = True
+    with pytest.raises(ClusterError):
+        list(look_for(runs.watch, 0, EVERY_S))
     said = []
-    with pytest.raises(StoreError):
-        for sentence in reap_for(runs.world, runs.queue, runs.store, 0, EVERY_S):
-            said.append(sentence)
-    for sentence in reap_for(runs.world, runs.queue, runs.store, 10, EVERY_S):
+    for sentence in look_for(runs.watch, 10, EVERY_S):
         said.append(sentence)
-        runs.store.away = False
-    assert len(said) == 1 and said[0].startswith("a look failed: ")
+        runs.queue.away = False
+    assert said == ["a look failed: no answer"]
+
+
+def test_only_a_look_that_judged_all_pods_makes_a_reaper_ready(
+    runs: RunningRuns, flights_slice: Path, tmp_path: Path
+) -> None:
+    ready = tmp_path / "ready"
+    runs.start(flights_slice, "r", RICH)
+    runs.store.away = True
+    (said,) = look_for(runs.watch, 0, EVERY_S, ready)
+    assert said.startswith("no running pod was judged: ") and not ready.exists()
+    runs.store.away = False
+    assert list(look_for(runs.watch, 0, EVERY_S, ready)) == []
+    assert ready.exists()

@@ -17,7 +17,7 @@ from shoestring.core.pod_ref import PodRef
 from shoestring.core.record import record_bytes
 from shoestring.core.types import Pool
 from shoestring.runtime.admission.admit import admit
-from shoestring.runtime.records.overhead import OverheadTime, overhead_pod_s, overhead_timer, overhead_times
+from shoestring.runtime.records.overhead import OverheadTime, overhead_timer, overhead_times
 from shoestring.runtime.settlement.settle import exit_step, settle_start
 from shoestring.spending.ledger.ledger import Ledger
 
@@ -52,7 +52,7 @@ def test_an_overhead_pod_with_an_unknown_end_is_charged_its_allowance(
         name="settle",
         pod=PodRef.parse("a.1.1"),
         usd_per_hour=Decimal("0.036"),
-        allowance_s=overhead_pod_s(world),
+        allowance_s=began.run.start.overhead_pod_s,
         started_at=world.clock.now(),
         finished_at=None,
     )
@@ -61,7 +61,7 @@ def test_an_overhead_pod_with_an_unknown_end_is_charged_its_allowance(
     settle_start(world, began.run, began.run.start)
     assert (
         began.ledger.state(began.account).settled_usd["overhead-1"]
-        == Decimal("0.036") * Decimal(str(overhead_pod_s(world))) / 3600
+        == Decimal("0.036") * Decimal(str(began.run.start.overhead_pod_s)) / 3600
     )
 
 

@@ -20,6 +20,7 @@ from shoestring.data.run_records import read_record
 from shoestring.reporting.summary import RunSummary
 from shoestring.runtime.admission.admit import find_or_admit
 from shoestring.runtime.admission.stage_request import StageInputs
+from shoestring.runtime.records.overhead import overhead_timer
 from shoestring.runtime.records.receipt_history import current_stockouts
 from shoestring.runtime.route_step.route import route
 from shoestring.runtime.settlement.reap import IMAGE_PULL_S, reap
@@ -99,6 +100,12 @@ def test_a_pod_that_may_be_pulling_a_large_image_is_left_alone(
     assert len(queue.ended) == ended
 
 
+def test_a_late_pod_that_its_node_is_ending_is_not_ended_again(began: StartedAttempt) -> None:
+    pod = replace(pending_pod(began.world, QUEUE_S, node="worker-1", reason="ErrImagePull"), ending=True)
+    queue = Queue(pod)
+    assert (reap(began.world, queue), queue.ended) == ([], [])
+
+
 def test_a_pod_of_an_unknown_run_times_out_too(began: StartedAttempt) -> None:
     queue = Queue(pending_pod(began.world, QUEUE_S, run_id="elsewhere"))
     assert "this store has no decision" in reap(began.world, queue)[0]
@@ -176,6 +183,17 @@ def test_a_run_with_a_pending_or_running_pod_is_not_abandoned(began: StartedAtte
     pod = replace(pending_pod(began.world, 10, node=node), pending=not node)
     assert reap(began.world, Queue(pod)) == []
     assert "ingest-1" in began.ledger.state("r").reservations
+
+
+def test_a_run_whose_route_step_waits_for_another_run_is_not_abandoned(began: StartedAttempt) -> None:
+    settle_and_record(attempt_in_pod(began, "ns.1.ingest"), ChildResult(status="done"))
+    with overhead_timer(began.world, began.run, "route-preprocess"):
+        began.world.clock.sleep(2 * ABANDONED_S)
+        assert reap(began.world, Queue()) == []
+        assert not began.ledger.state("r").closed
+    began.world.clock.sleep(ABANDONED_S + 5)
+    reap(began.world, Queue())
+    assert began.ledger.state("r").closed
 
 
 def test_a_run_that_waits_for_a_person_is_not_abandoned_at_once(began: StartedAttempt) -> None:

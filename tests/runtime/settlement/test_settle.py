@@ -12,7 +12,16 @@ from pathlib import Path
 
 import psutil
 import pytest
-from runtime_world import INGEST, SetClock, StartedAttempt, begin, on, run_request, small_world
+from runtime_world import (
+    INGEST,
+    SetClock,
+    StartedAttempt,
+    begin,
+    on,
+    run_request,
+    small_world,
+    start_terms,
+)
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.backends.local import this_process
@@ -119,7 +128,7 @@ def test_a_pod_that_is_alive_keeps_its_reservation_and_its_account_open(
 def test_a_start_without_an_account_needs_no_settlement(world: World, flights_slice: Path) -> None:
     request = run_request(flights_slice, needs=INGEST)
     write_run_record(world, "r", request.recipe, request.seed)
-    write_start(world, "r", 1, request.budget_usd, None, None)
+    write_start(world, "r", 1, start_terms(request.budget_usd))
     assert settle_run(world, "r") == []
     assert list(world.store.list("ledger/")) == []
 
@@ -127,7 +136,7 @@ def test_a_start_without_an_account_needs_no_settlement(world: World, flights_sl
 def test_a_run_whose_admission_died_can_be_started_again(world: World, flights_slice: Path) -> None:
     request = run_request(flights_slice, needs=INGEST)
     write_run_record(world, "r", request.recipe, request.seed)
-    write_start(world, "r", 1, request.budget_usd, None, None)
+    write_start(world, "r", 1, start_terms(request.budget_usd))
     run = admit(world, request)
     assert run.start.number == 2
     assert Ledger(world.store, world.clock).state(run.start.account).cap_usd == request.budget_usd
@@ -200,10 +209,18 @@ def test_the_abandoned_second_start_of_a_run_is_found_by_its_account(
     assert second.ledger.state("r.2").closed
 
 
-def test_a_reservation_of_the_month_without_an_account_is_released_after_the_lease(
-    world: World, dead: str, flights_slice: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("launched", [True, False])
+def test_a_reservation_of_the_month_without_an_account_is_released(
+    world: World,
+    dead: str,
+    flights_slice: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    launched: bool,
 ) -> None:
-    monkeypatch.setenv("SHOESTRING_LAUNCHER", dead)
+    """At once where its launcher is known to have ended, else after the lease."""
+    if launched:
+        monkeypatch.setenv("SHOESTRING_LAUNCHER", dead)
     with pytest.raises(StoreError):
         admit(
             on(world, FailingStore(tmp_path / "store", "ledger/r/00000001.json")),
@@ -213,8 +230,9 @@ def test_a_reservation_of_the_month_without_an_account_is_released_after_the_lea
     month = f"{run.start.started_at:%Y-%m}"
     ledger = Ledger(world.store, world.clock)
     assert ledger.state(month).held_usd > 0
-    assert settle_abandoned(world) == []
-    world.clock.sleep(LEASE_S + 1)
+    if not launched:
+        assert settle_abandoned(world) == []
+        world.clock.sleep(LEASE_S + 1)
     assert settle_abandoned(world) != []
     assert ledger.state(month).held_usd == 0
     assert admit(world, run_request(flights_slice, needs=INGEST)).start.account == "r.2"

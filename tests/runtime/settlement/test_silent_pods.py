@@ -15,6 +15,7 @@ from shoestring.core.receipt import Receipt
 from shoestring.data.run_records import read_record
 from shoestring.runtime.settlement.reap import reap
 from shoestring.runtime.settlement.settle import settle_run
+from shoestring.runtime.settlement.silent_pods import pod_of_reservation
 from shoestring.spending.audit.verify import load_anchors, verify
 from shoestring.spending.meter import cost_usd
 
@@ -93,6 +94,17 @@ def test_a_dead_pod_that_a_router_settled_as_never_started_is_paid_in_the_end(
         settled_usd["ingest-1"] == cost_usd(began.attempt.choice.usd_per_hour, 2)
         and settled_usd["ingest-2"] == 0
     )
+
+
+def test_a_dead_pod_that_began_in_the_second_of_its_reservation_is_matched(began: StartedAttempt) -> None:
+    open_ = began.ledger.state("r").reservations["ingest-1"]
+    reserved_at = open_.reserved_at.replace(microsecond=400_000)
+    reservation = open_.model_copy(update={"reserved_at": reserved_at})
+    pod = dead_pod(began, 20)
+    for since, is_own in ((timedelta(), True), (timedelta(seconds=-1), False)):
+        started_at = reserved_at.replace(microsecond=0) + since
+        dead = replace(pod, lifetime=replace(pod.lifetime, started_at=started_at))
+        assert (pod_of_reservation(reservation, [dead]) is dead) == is_own
 
 
 def test_a_dead_pod_of_an_earlier_attempt_is_not_matched_to_this_one(began: StartedAttempt) -> None:

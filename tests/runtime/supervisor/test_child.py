@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import psutil
 import pytest
 from runtime_world import INGEST, begin, pod_environment, run_request, small_world
 
+from shoestring.core import store_layout
 from shoestring.core.record import record_bytes
 from shoestring.runtime.supervisor.child import (
     ORPHAN_GRACE_S,
@@ -23,6 +25,7 @@ from shoestring.runtime.supervisor.child import (
     ChildResult,
     ProgressFile,
 )
+from shoestring.spending.heartbeat import LOST, Heartbeat, last_heartbeat
 from shoestring.stages.work import StageProgress
 
 WAITS = (
@@ -151,3 +154,27 @@ def test_an_error_of_shoestrings_is_a_failure_with_its_own_message(
     )
     assert (code, ending.status) == (1, "failed")
     assert ending.reason.startswith("there is no run called 'nobody'")
+
+
+def test_a_child_without_its_supervisor_records_when_it_ended(
+    job: ChildJob, laptop: Path, tmp_path: Path
+) -> None:
+    world, now = small_world(laptop, tmp_path), datetime.now(UTC)
+    last = Heartbeat(
+        run_id="r",
+        stage="ingest",
+        attempt=1,
+        pod=world.pod,
+        state="running",
+        usd_per_hour=job.usd_per_hour,
+        started_at=now - timedelta(seconds=60),
+        at=now - timedelta(seconds=30),
+        interval_s=1.0,
+        spent_usd=Decimal(0),
+    )
+    world.store.put(store_layout.heartbeat("r", "ingest-1"), record_bytes(last))
+    # Process 1 is not the parent of the child.
+    do(job.model_copy(update={"parent_pid": 1}), tmp_path, pod_environment(laptop, tmp_path))
+    ended = last_heartbeat(world.store, "r", "ingest-1")
+    assert ended is not None and ended.state == LOST
+    assert now < ended.at <= datetime.now(UTC)

@@ -18,7 +18,8 @@ from shoestring.backends.folder_store import FolderStore
 from shoestring.core.receipt import Receipt
 from shoestring.data.recipe import Recipe, Source, Target, TrainSettings
 from shoestring.data.run_records import read_record
-from shoestring.runtime.admission.admit import RunRequest, admit
+from shoestring.runtime.admission.admit import admit
+from shoestring.runtime.admission.first_request import RunRequest
 from shoestring.runtime.admission.stage_request import StageInputs
 from shoestring.runtime.route_step.route import decide_and_reserve
 from shoestring.runtime.supervisor.attempt import Attempt

@@ -60,7 +60,7 @@ class Engine:
 
     def attempt(self) -> Ran:
         needs, recipe = (
-            RemainingStages(schema_version=SCHEMA_VERSION, needs=TRAIN).model_dump_json(),
+            RemainingStages(schema_version=SCHEMA_VERSION, needs=TRAIN, engine="local").model_dump_json(),
             self.recipe.model_dump_json(),
         )
         request = (

@@ -16,6 +16,7 @@ from shoestring.data.run_records import read_record
 from shoestring.runtime.settlement.settle import settle_start
 from shoestring.runtime.supervisor.child import ChildResult
 from shoestring.runtime.supervisor.run_stage import settle_and_record
+from shoestring.spending.meter import costs_usd
 
 ROW = "{pool: cpu-1, market: %s, usd_per_hour: '%s', as_of: 2026-11-01, source: a test}"
 TARIFFS = "tariffs: {storage_usd_per_gb_month: '0'}\n"
@@ -97,6 +98,80 @@ def test_a_price_that_is_unreadable_for_a_moment_changes_nothing(both: tuple[Sta
     assert attempt.spent_usd() == Decimal("0.001056")
 
 
+@pytest.mark.parametrize(("usd_per_hour", "old_s", "new_s"), [("0.12", 0, 120), ("0.02", 90, 30)])
+def test_a_price_that_changed_before_the_first_look_counts_from_the_start_if_it_is_higher(
+    both: tuple[StartedAttempt, Path], usd_per_hour: str, old_s: float, new_s: float
+) -> None:
+    began, file = both
+    began.world.clock.sleep(90)
+    write_rows(file, BOTH_ROWS % usd_per_hour)
+    began.attempt.update_price()
+    began.world.clock.sleep(30)
+    began.attempt.update_price()
+    spans = [(Decimal("0.04"), old_s), (Decimal(usd_per_hour), new_s)]
+    assert began.attempt.spent_usd() == costs_usd(spans)
+
+
+def test_between_two_reads_the_higher_price_is_charged(both: tuple[StartedAttempt, Path]) -> None:
+    began, file = both
+    attempt = began.attempt
+    for price in ("0.04", "0.08", "0.04", "0.08"):
+        write_rows(file, BOTH_ROWS % price)
+        attempt.update_price()
+        began.world.clock.sleep(18)
+    assert attempt.spent_usd() == costs_usd([(Decimal("0.08"), 4 * 18)])
+    prices = [point.usd_per_hour for point in attempt.prices()]
+    assert prices == [Decimal("0.04"), Decimal("0.08")], "each price begins at a moment of its own"
+
+
+def test_a_price_missing_at_the_start_is_charged_at_on_demand_until_one_is_read(
+    both: tuple[StartedAttempt, Path],
+) -> None:
+    began, file = both
+    attempt, clock = began.attempt, began.world.clock
+    write_rows(file, WITHOUT_SPOT)
+    for _ in range(18):
+        clock.sleep(1)
+        attempt.update_price()
+    write_rows(file, BOTH_ROWS % "0.05")
+    attempt.update_price()
+    clock.sleep(72)
+    attempt.update_price()
+    assert attempt.spent_usd() == costs_usd([(Decimal("0.10"), 18), (Decimal("0.05"), 72)])
+
+
+def test_the_price_of_a_decision_is_good_for_as_long_as_any_other(
+    both: tuple[StartedAttempt, Path],
+) -> None:
+    began, file = both
+    write_rows(file, WITHOUT_SPOT)
+    began.world.clock.sleep(4)
+    young = replace(began.attempt, started_s=began.world.clock.monotonic_s())
+    young.update_price()
+    assert young.unpriced and young.rate_changes == ()
+    began.world.clock.sleep(2)
+    young.update_price()
+    assert young.rate_changes == ((young.started_s, Decimal("0.10")),)
+    old = replace(began.attempt, started_s=began.world.clock.monotonic_s(), rate_changes=())
+    old.update_price()
+    assert old.rate_changes == ((old.started_s, Decimal("0.10")),), "nobody has read a price for 6 s"
+
+
+def test_a_price_above_on_demand_goes_on_while_none_can_be_read(both: tuple[StartedAttempt, Path]) -> None:
+    began, file = both
+    attempt, clock = began.attempt, began.world.clock
+    write_rows(file, BOTH_ROWS % "0.20")
+    attempt.update_price()
+    write_rows(file, WITHOUT_SPOT)
+    for _ in range(35):
+        clock.sleep(1)
+        attempt.update_price()
+    write_rows(file, BOTH_ROWS % "0.40")
+    clock.sleep(1)
+    attempt.update_price()
+    assert attempt.spent_usd() == costs_usd([(Decimal("0.20"), 35), (Decimal("0.40"), 1)])
+
+
 def test_the_exit_is_reserved_at_on_demand_or_above(both: tuple[StartedAttempt, Path]) -> None:
     began, file = both
     assert began.attempt.price_usd(36) == Decimal("0.001000")
@@ -146,7 +221,7 @@ LIST = "machine,region,market,usd_per_hour,as_of,source\nm1,eu,on-demand,0.10,20
 
 @pytest.fixture
 def listed(flights_slice: Path, tmp_path: Path) -> tuple[StartedAttempt, Path]:
-    """An attempt on spot at $0.04, priced by a list beside the world file."""
+    """An attempt on spot at $0.04, priced by a list next to the world file."""
     prices = tmp_path / "prices.csv"
     prices.write_text(f"{LIST}m1,eu,spot,0.04,2026-11-01,a test\n")
     pool = (

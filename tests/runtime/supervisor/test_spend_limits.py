@@ -45,14 +45,16 @@ def spot(flights_slice: Path, tmp_path: Path) -> tuple[StartedAttempt, Path]:
     return began_on("spot", flights_slice, tmp_path)
 
 
-def test_a_raised_spot_price_counts_from_when_it_is_read(spot: tuple[StartedAttempt, Path]) -> None:
+def test_a_raised_spot_price_counts_from_the_read_before_it(spot: tuple[StartedAttempt, Path]) -> None:
     began, file = spot
     attempt, clock = began.attempt, began.world.clock
     attempt.reserved_usd = Decimal("0.010000")
     clock.sleep(90)
+    attempt.update_price()
+    clock.sleep(1)
     write_world(file, "spot", "0.12")
     attempt.update_price()
-    clock.sleep(30)
+    clock.sleep(29)
     assert attempt.usd_per_hour == Decimal("0.12")
     assert attempt.spent_usd() == Decimal("0.001000") + Decimal("0.001000")
     assert attempt.price_usd(30) == Decimal("0.001000")
@@ -126,6 +128,7 @@ def test_the_cost_in_a_receipt_is_its_seconds_times_its_prices(
     began.attempt.reserved_usd += Decimal("0.005")
     for price in ("0.12", "0.02"):
         began.world.clock.sleep(40)
+        began.attempt.update_price()
         write_world(file, "spot", price)
         began.attempt.update_price()
     began.world.clock.sleep(40)
@@ -150,6 +153,7 @@ def test_a_pod_lost_after_a_price_change_is_settled_with_both_prices(
     began, file = spot
     began.attempt.reserved_usd = Decimal(1)
     began.world.clock.sleep(90)
+    began.attempt.update_price()
     write_world(file, "spot", "0.12")
     began.attempt.update_price()
     began.world.clock.sleep(29)

@@ -33,7 +33,7 @@ from runtime_world import (
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.backends.local import this_process
-from shoestring.backends.memory_limits import oom_kills
+from shoestring.backends.memory_limits import ContainerMemory
 from shoestring.core.errors import NotInStore
 from shoestring.core.interfaces import PodLifetime
 from shoestring.core.receipt import Receipt
@@ -114,7 +114,7 @@ def test_a_child_without_a_result_has_failed_and_the_reason_names_its_end(
         start_process("print(flush=True); raise SystemExit(3)"),
     )
     # The kernel may have killed other processes of this machine before.
-    fixed.attempt.oom_kills_before = oom_kills()
+    fixed.attempt.memory = ContainerMemory()
     for child, how in ((killed, "killed by SIGKILL"), (left, "exit code 3")):
         watch_until_end(fixed.attempt, child, tmp_path)
         ending = child_result(fixed.attempt, child, tmp_path)

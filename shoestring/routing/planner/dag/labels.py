@@ -39,11 +39,19 @@ def undominated_labels(sums: Ints, *, timed: bool) -> Ints:
     """
     if not timed:
         return undominated(sums[COST], sums[P95], sums[PARALLEL:].max(axis=0), sufficient_ms=UNBOUNDED)
-    times = np.unique(sums[PARALLEL:], axis=0)
-    times = times[(times != times[:, :1]).any(axis=1)] if sums.shape[1] else times[:0]
+    times = _distinct_times(sums)
     if len(times) <= 1:
-        return undominated(sums[COST], sums[P95], times[0] if len(times) else np.zeros_like(sums[COST]))
+        return undominated(sums[COST], sums[P95], times[0] if times else np.zeros_like(sums[COST]))
     return _undominated_rows(np.concatenate([sums[:PARALLEL], times]))
+
+
+def _distinct_times(sums: Ints) -> list[Ints]:
+    """Return the rows of times that are not the same in all labels, each once, in lexicographic order."""
+    if not sums.shape[1]:
+        return []
+    # In this byte order, the bytes of numbers from 0 up sort as the numbers do.
+    found = {row.astype(">i8").tobytes(): row for row in sums[PARALLEL:] if (row != row[0]).any()}
+    return [found[each] for each in sorted(found)]
 
 
 def _undominated_rows(rows: Ints) -> Ints:

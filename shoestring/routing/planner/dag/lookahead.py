@@ -46,33 +46,31 @@ class LaterStages:
             if parts
         }
 
+    def planner(
+        self, max_labels: int, ceiling: CostCeiling | None = None, *, optimistic: bool = False
+    ) -> DagPlanner:
+        """Return the plans of these stages: the same for any deadline, unless a ceiling is given.
 
-class DagLookahead:
-    """The plans of later stages that branch (see `Lookahead`).
-
-    With a ceiling, only plans that may stay below it. `optimistic`: a lower bound of their sums instead of
-    real plans.
-    """
-
-    def __init__(
-        self,
-        later: LaterStages,
-        max_labels: int,
-        ceiling: CostCeiling | None = None,
-        *,
-        optimistic: bool = False,
-    ) -> None:
-        self.blocked, self.limits = later.blocked, later.limits
-        self.planner = DagPlanner(
-            later.dag,
-            later.combinations,
-            later.options.__getitem__,
+        With a ceiling, only plans that may stay below it. `optimistic`: a lower bound of their sums instead
+        of real plans.
+        """
+        return DagPlanner(
+            self.dag,
+            self.combinations,
+            self.options.__getitem__,
             timed=self.limits.timed,
             max_labels=max_labels,
             ceiling=ceiling,
             optimistic=optimistic,
         )
-        self.is_exact = self.planner.is_exact
+
+
+class DagLookahead:
+    """The plans of later stages that branch, as far as they keep the limits (see `Lookahead`)."""
+
+    def __init__(self, later: LaterStages, planner: DagPlanner) -> None:
+        self.blocked, self.limits, self.planner = later.blocked, later.limits, planner
+        self.is_exact = planner.is_exact
         found = {
             format_left: each
             for format_left in later.formats_left

@@ -8,6 +8,7 @@ same question always has the same answer.
 
 from __future__ import annotations
 
+from copy import copy
 from math import ceil
 
 import numpy as np
@@ -18,7 +19,7 @@ from shoestring.routing.planner.candidate_plans import CandidatePlans
 from shoestring.routing.planner.current_stage import CurrentStage
 from shoestring.routing.planner.dag.dag_planner import CostCeiling
 from shoestring.routing.planner.dag.lookahead import DagLookahead, LaterStages
-from shoestring.routing.planner.partial_plans import UNBOUNDED
+from shoestring.routing.planner.partial_plans import UNBOUNDED, RunLimits
 from shoestring.routing.question import Question
 
 PLANS_PER_STATE = (256, 1024)
@@ -28,20 +29,36 @@ NEAR_PPM = 1000
 """A plan within this many parts per million of the best possible cost or samples needs no further round."""
 
 
-def find_dag_plans(
-    question: Question,
-    candidates: Candidates,
-    current: CurrentStage,
-    rounds: tuple[int, ...],
-    prune_above_offers: int,
-) -> CandidatePlans:
-    """Return every candidate's best plan, with the gap to the best possible one."""
-    later = LaterStages(question, candidates, current.limits, prune_above_offers)
-    lookahead = DagLookahead(later, rounds[0])
-    plans = CandidatePlans(current, lookahead)
-    if not lookahead.is_exact:
-        _improve(later, plans, rounds)
-    return plans
+class DagSearch:
+    """The plan search of a question with or without a deadline, for any number of seconds of it.
+
+    What does not depend on that number is done once: the prices of all offers, and the first round's plans.
+    """
+
+    def __init__(
+        self,
+        question: Question,
+        candidates: Candidates,
+        current: CurrentStage,
+        rounds: tuple[int, ...],
+        prune_above_offers: int,
+    ) -> None:
+        self.current, self.rounds = current, rounds
+        self.later = LaterStages(question, candidates, current.limits, prune_above_offers)
+        self.planner = self.later.planner(rounds[0])
+
+    def plans(self, limits: RunLimits) -> CandidatePlans:
+        """Return every candidate's best plan, with the gap to the best possible one.
+
+        `limits`: those of the question, or the same with another `left_ms`.
+        """
+        current, later = copy(self.current), copy(self.later)
+        current.limits = later.limits = limits
+        lookahead = DagLookahead(later, self.planner)
+        plans = CandidatePlans(current, lookahead)
+        if not lookahead.is_exact:
+            _improve(later, plans, self.rounds)
+        return plans
 
 
 def _improve(later: LaterStages, plans: CandidatePlans, rounds: tuple[int, ...]) -> None:
@@ -51,7 +68,7 @@ def _improve(later: LaterStages, plans: CandidatePlans, rounds: tuple[int, ...])
         plans.optimality_gap_ppm = _gap_ppm(later, plans, max_labels)
         if plans.optimality_gap_ppm is not None and plans.optimality_gap_ppm <= NEAR_PPM:
             break
-        lookahead = DagLookahead(later, max_labels, _ceiling(later, plans))
+        lookahead = DagLookahead(later, later.planner(max_labels, _ceiling(later, plans)))
         better = _take_better(plans, CandidatePlans(current, lookahead, plans.most_samples))
         plans.chosen = row = plans.best.first()
         if row is not None and better[row]:
@@ -76,8 +93,8 @@ def _gap_ppm(later: LaterStages, plans: CandidatePlans, max_labels: int) -> int 
     For an elastic stage, it is what the plan lacks of the samples that count, or what its samples cost more.
     """
     current, best = plans.current, plans.best
-    lookahead = DagLookahead(later, max_labels, _ceiling(later, plans), optimistic=True)
-    bound = CandidatePlans(current, lookahead)
+    planner = later.planner(max_labels, _ceiling(later, plans), optimistic=True)
+    bound = CandidatePlans(current, DagLookahead(later, planner))
     top, row = bound.chosen, plans.chosen
     if top is None:
         return 0

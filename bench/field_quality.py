@@ -1,0 +1,124 @@
+"""Claim: boosting on the stored fields is no worse than on those of skrub's TableVectorizer, on 18 of 20
+tables.
+
+scikit-learn's HistGradientBoosting is fitted twice on the same train rows of each table of
+bench/planted_data.py, stops by the same validation rows, and predicts the same test rows. The loss is the
+log loss, or the squared error over the variance of the test target. A table counts as worse where the 95%
+bootstrap interval of the difference, over test rows, is above 0. Tables with fewer than 20 test rows are
+left out.
+
+The peer runs in an environment of its own, with skrub and pyarrow; without --peer, the bench is skipped.
+
+python bench/field_quality.py --peer ENVIRONMENT/bin/python
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from machine import describe
+from planted_data import RealTable, installed_tables
+
+from shoestring.backends.folder_store import FolderStore
+from shoestring.core.errors import ShoestringError
+from shoestring.core.types import Format
+from shoestring.data.loading.open_split import open_split, require_encoding
+from shoestring.data.recipe import Recipe
+from shoestring.data.storage.part_writer import open_part
+from shoestring.data.transforms.ingest import ingest
+from shoestring.data.transforms.preprocess import preprocess
+from shoestring.data.transforms.split import SPLITS, assign_splits
+from shoestring.data.transforms.target import is_known
+from shoestring.evaluation.baselines import FeatureTable, fit_boosted_trees
+from shoestring.evaluation.split_rows import read_features, read_targets
+
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+MIN_TEST_ROWS = 20
+DRAWS = 2000
+PEER = Path(__file__).with_name("field_quality_peer.py")
+
+
+def quiet(what: str, rows: int) -> None:
+    """Accept a progress report and ignore it."""
+
+
+def compare(table: RealTable, folder: Path, peer: str) -> tuple[int, Floats]:
+    """Return the rows of test, and ours less the peer's loss: the mean, and its interval."""
+    folder.mkdir()
+    path, target = folder / "rows.csv", {"column": table.target}
+    table.read_clean().to_csv(path, index=False)
+    recipe = Recipe.model_validate({"name": "mine", "source": {"rows": {"path": path}}, "target": target})
+    store = FolderStore(folder / "store")
+    raw_key, raw = ingest(recipe, Format.ARROW, store, folder, quiet)
+    _, manifest = preprocess(recipe, raw_key, Format.ARROW, store, folder, quiet)
+    encoding = require_encoding(manifest)
+    read = {split: open_split(store, manifest, split) for split in SPLITS}
+    tables = {
+        name: FeatureTable(read_features(rows, encoding), read_targets(rows)) for name, rows in read.items()
+    }
+    if len(y := tables["test"].y) < MIN_TEST_ROWS:
+        raise ValueError(f"{len(y)} test rows")
+    trees = fit_boosted_trees(tables["train"], tables["val"], encoding, 0, lambda _: None)
+    ours = trees.predict(tables["test"].x)
+    rows = pa.concat_tables(open_part(store, raw, part) for part in raw.splits["rows"])
+    splits = assign_splits(rows, recipe.split, recipe.seed, rows.column_names).split_indices
+    known = np.asarray(is_known(rows[table.target]).combine_chunks())
+    text = rows[table.target].cast(pa.string()) if encoding.task != "regression" else rows[table.target]
+    rows = rows.drop([table.target]).append_column("_y", text).append_column("_split", pa.array(splits))
+    pq.write_table(rows.filter(pa.array(known)), folder / "peer.parquet")
+    subprocess.run(
+        [peer, str(PEER), str(folder), ",".join(encoding.classes)], check=True, capture_output=True
+    )
+    theirs = np.load(folder / "peer.npy")
+    difference = losses(ours, y, encoding.task) - losses(theirs, y, encoding.task)
+    drawn = np.random.default_rng(0).integers(0, len(y), (DRAWS, len(y)))
+    return len(y), np.array([difference.mean(), *np.quantile(difference[drawn].mean(1), [0.025, 0.975])])
+
+
+def losses(predicted: Any, y: Any, task: str) -> Floats:
+    """Return the loss of each row: float64[rows]."""
+    found: Floats
+    if task == "regression":
+        found = (predicted - y) ** 2 / y.var()
+        return found
+    found = -np.log(np.clip(predicted[np.arange(len(y)), y.astype(int)], 1e-7, 1))
+    return found
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--peer", help="Python of an environment with skrub")
+    given = options.parse_args()
+    if given.peer is None:
+        print("skipped: name the Python of an environment with skrub by --peer")
+        return
+    print(describe())
+    fine = compared = 0
+    with tempfile.TemporaryDirectory() as name:
+        for number, table in enumerate(installed_tables()):
+            try:
+                rows, (mean, low, high) = compare(table, Path(name, str(number)), given.peer)
+            except (ShoestringError, ValueError) as error:
+                print(f"{table.name}, target {table.target}: left out, {str(error).splitlines()[0]}")
+                continue
+            except subprocess.CalledProcessError as error:
+                print(f"{table.name}: the peer failed: {error.stderr.decode().splitlines()[-1]}")
+                continue
+            compared, fine = compared + 1, fine + (low <= 0)
+            verdict = "worse" if low > 0 else "better" if high < 0 else "tied"
+            print(
+                f"{table.name}, {rows:,} test rows: {mean:+.4f} [{low:+.4f}, {high:+.4f}] {verdict}",
+                flush=True,
+            )
+    print(f"no worse on {fine} of {compared} tables")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,232 @@
+"""The data page: how each column of a recipe is read and used, the target, and what looks wrong.
+
+It is made from a sample of bounded size. Nothing is reserved, and nothing is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from shoestring.core.errors import DataError, RecipeError
+from shoestring.core.interfaces import NO_REMOTE_SOURCES, RemoteSources
+from shoestring.data.increments.schema_version import NO_SCHEMA, SchemaVersion
+from shoestring.data.inspect.columns import SampleColumn, SampleTarget, sample_column, sample_target
+from shoestring.data.inspect.faults import find_faults
+from shoestring.data.inspect.images import image_entry
+from shoestring.data.inspect.page_records import (
+    ClassShare,
+    ColumnEntry,
+    DataPage,
+    DataWarning,
+    TargetEntry,
+    Use,
+)
+from shoestring.data.inspect.preview import preview_target
+from shoestring.data.inspect.sample import TableSample, read_samples
+from shoestring.data.inspect.schema.schema_changes import check_misfits, schema_changes
+from shoestring.data.inspect.texts.text_page import text_page
+from shoestring.data.inspect.uses import column_uses, type_name
+from shoestring.data.recipe import Recipe
+from shoestring.data.sources.files import estimate_size
+from shoestring.data.transforms.join import JoinLookup
+from shoestring.data.transforms.split import SPLITS, assign_splits
+
+MAX_CLASSES_SHOWN = 10
+UNKNOWN_USE: tuple[Use, str] = ("not used", "the types of the rows read do not fit the recipe")
+QUANTILES = {"minimum": 0.0, "5%": 0.05, "25%": 0.25, "median": 0.5, "75%": 0.75, "95%": 0.95, "maximum": 1.0}
+
+
+def inspect_data(
+    recipe: Recipe, remote: RemoteSources = NO_REMOTE_SOURCES, known: SchemaVersion = NO_SCHEMA
+) -> DataPage:
+    """Return the data page of a recipe. What a run would be refused for is its `refusal`.
+
+    `known`: the columns of the last version of the data.
+
+    Raises:
+        RecipeError: a file or a column that the recipe names does not exist.
+        DataError: a file cannot be read, or has no rows.
+        SourceUnreachable, UsageError: `remote` cannot read a URL.
+    """
+    if recipe.text is not None:
+        return text_page(recipe, recipe.text, remote)[0]
+    return inspect_samples(recipe, read_samples(recipe, remote, known=known), remote, known)
+
+
+def inspect_samples(
+    recipe: Recipe,
+    samples: Mapping[str, TableSample],
+    remote: RemoteSources,
+    known: SchemaVersion = NO_SCHEMA,
+) -> DataPage:
+    """Return the same of samples that are read already."""
+    try:
+        check_misfits(samples)
+        prediction, refusal = preview_target(recipe, samples), ""
+    except (DataError, RecipeError) as error:
+        prediction, refusal = "", str(error)
+    page, misfit = _page(recipe, samples, remote, prediction, known)
+    return page.model_copy(update={"refusal": refusal or (str(misfit) if misfit else "")})
+
+
+def page_of_run(
+    recipe: Recipe, remote: RemoteSources = NO_REMOTE_SOURCES, known: SchemaVersion = NO_SCHEMA
+) -> DataPage:
+    """Return the data page of a recipe that a run can use. Raises what a run would be refused for, too."""
+    if recipe.text is not None:
+        page, refusal = text_page(recipe, recipe.text, remote)
+        if refusal is not None:
+            raise refusal
+        return page
+    samples = read_samples(recipe, remote, known=known)
+    check_misfits(samples)
+    page, misfit = _page(recipe, samples, remote, preview_target(recipe, samples), known)
+    if misfit is not None:
+        raise misfit
+    return page
+
+
+def _page(
+    recipe: Recipe,
+    samples: Mapping[str, TableSample],
+    remote: RemoteSources,
+    prediction: str,
+    known_schema: SchemaVersion,
+) -> tuple[DataPage, RecipeError | None]:
+    """Return the page, and which column's type does not fit the recipe, if all rows were read."""
+    joined = _joined(recipe, samples)
+    main, target = samples[recipe.main], _target(recipe, joined)
+    columns = [sample_column(name, joined[name]) for name in joined.column_names]
+    uses, misfit = _uses(recipe, _schema(recipe, samples, joined), columns, joined)
+    rows = _row_count(recipe, main, remote)
+    known = int(target.known.sum()) if target else 0
+    owners = {name: join.table for join in recipe.joins for name in join.columns}
+    entries = tuple(
+        _entry(each, owner := owners.get(each.name, recipe.main), samples[owner], *uses[each.name])
+        for each in columns
+    )
+    page = DataPage(
+        recipe=recipe.name,
+        rows=rows,
+        is_whole=main.is_whole,
+        rows_read=joined.num_rows,
+        misfits=main.misfits,
+        without_target=joined.num_rows - known,
+        splits=_splits(recipe, joined, main, target, rows * known // joined.num_rows),
+        prediction=prediction,
+        refusal="",
+        target=_target_entry(target) if target else None,
+        columns=entries,
+        changes=schema_changes(known_schema, samples, entries),
+        warnings=_warnings(recipe, columns, target, rows),
+        images=image_entry(recipe.image, main.table) if recipe.image is not None else None,
+    )
+    return page, misfit if main.is_whole else None
+
+
+def _uses(
+    recipe: Recipe, schema: pa.Schema, columns: Sequence[SampleColumn], rows: pa.Table
+) -> tuple[dict[str, tuple[Use, str]], RecipeError | None]:
+    """Return the use of each column; and why there is none, if a type does not fit the recipe."""
+    try:
+        return column_uses(recipe, schema, columns, rows), None
+    except RecipeError as error:
+        return {each.name: UNKNOWN_USE for each in columns}, error
+
+
+def _row_count(recipe: Recipe, main: TableSample, remote: RemoteSources) -> int:
+    """Return the rows of the main table, or an estimate that is at least those read."""
+    return (
+        main.rows_read if main.is_whole else max(main.rows_read, estimate_size(recipe, remote).rows_estimate)
+    )
+
+
+def _joined(recipe: Recipe, samples: Mapping[str, TableSample]) -> pa.Table:
+    """Return the sample of the main table with its joins.
+
+    A join is left out if its table is too large to be read whole, or if its keys and those of the sample are
+    of different types, which all rows may not be.
+    """
+    joined = samples[recipe.main].rows
+    for join in recipe.joins:
+        if not samples[join.table].is_whole:
+            continue
+        lookup = JoinLookup(samples[join.table].rows, join)
+        try:
+            joined = lookup.join(joined)
+        except RecipeError:
+            if samples[recipe.main].is_whole:
+                raise
+    return joined
+
+
+def _schema(recipe: Recipe, samples: Mapping[str, TableSample], rows: pa.Table) -> pa.Schema:
+    """Return the types of all columns of the main table and its joins, including joins that are left out."""
+    schema = rows.schema
+    for join in recipe.joins:
+        fields = [samples[join.table].rows.schema.field(name) for name in join.columns]
+        schema = pa.unify_schemas([schema, pa.schema(fields)])
+    return schema
+
+
+def _target(recipe: Recipe, rows: pa.Table) -> SampleTarget | None:
+    """Return the target in the sample.
+
+    None: it does not fit its task, or it is in a joined table that is left out.
+    """
+    try:
+        return sample_target(recipe.target, rows[recipe.target.column])
+    except (KeyError, RecipeError):
+        return None
+
+
+def _warnings(
+    recipe: Recipe, columns: Sequence[SampleColumn], target: SampleTarget | None, rows: int
+) -> tuple[DataWarning, ...]:
+    """Return the warnings about the columns that may become features."""
+    unused = {recipe.target.column, *recipe.leaks, *recipe.split.by, *recipe.image_columns}
+    if named := {*recipe.categorical, *recipe.numeric, *recipe.dates, *recipe.texts}:
+        return find_faults([each for each in columns if each.name in named], target, rows, are_named=True)
+    return find_faults([each for each in columns if each.name not in unused], target, rows)
+
+
+def _splits(
+    recipe: Recipe, rows: pa.Table, main: TableSample, target: SampleTarget | None, known: int
+) -> dict[str, int]:
+    shares = dict(zip(SPLITS, (recipe.split.train, recipe.split.val, recipe.split.test), strict=True))
+    if not main.is_whole or target is None:
+        return {name: round(share * known) for name, share in shares.items()}
+    assigned = assign_splits(rows, recipe.split, recipe.seed, main.rows.column_names).split_indices
+    counts = np.bincount(assigned[target.known], minlength=len(SPLITS))
+    return dict(zip(SPLITS, map(int, counts), strict=True))
+
+
+def _entry(column: SampleColumn, table: str, sample: TableSample, use: Use, reason: str) -> ColumnEntry:
+    written = sample.written.get(column.name)
+    return ColumnEntry(
+        name=column.name,
+        table=table,
+        type=type_name(column.kind) + (f", written with {written}" if written else ""),
+        use=use,
+        reason=reason,
+        values=len(column.values),
+        missing=int((~column.filled).sum()),
+    )
+
+
+def _target_entry(target: SampleTarget) -> TargetEntry | None:
+    if target.numbers is not None:
+        numbers = np.quantile(target.numbers[target.known], list(QUANTILES.values()))
+        found = dict(zip(QUANTILES, map(float, numbers), strict=True))
+        return TargetEntry(column=target.name, task=target.task, quantiles=found)
+    counts = np.bincount(target.codes[target.known], minlength=len(target.classes))
+    shown = tuple(
+        ClassShare(name=target.classes[code], share=round(float(counts[code] / counts.sum()), 6))
+        for code in np.argsort(-counts, kind="stable")[:MAX_CLASSES_SHOWN]
+    )
+    return TargetEntry(
+        column=target.name, task=target.task, class_count=int((counts > 0).sum()), classes=shown
+    )

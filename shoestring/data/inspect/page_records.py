@@ -1,0 +1,134 @@
+"""The data page as it is stored with a run: columns, target, and what looks wrong."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from shoestring.core.record import Record, StoredRecord
+
+Fault = Literal["target recoded", "id", "constant", "leak in time"]
+Use = Literal["target", "leak", "categorical", "numeric", "date", "text", "group", "not used"]
+
+
+class DataWarning(Record):
+    """One column that looks wrong: what was found, with its numbers, and the recipe key that changes it."""
+
+    column: str
+    fault: Fault
+    finding: str
+    advice: str
+
+    @property
+    def sentence(self) -> str:
+        return f"column {self.column}: {self.fault}, {self.finding}; {self.advice}"
+
+
+class SchemaChange(Record):
+    """A difference in one column from the last version of the data, and its consequence."""
+
+    column: str
+    change: Literal["added", "removed", "retyped", "misfits"]
+    finding: str
+
+    @property
+    def sentence(self) -> str:
+        return f"column {self.column}: {self.finding}"
+
+
+class ColumnEntry(Record):
+    """One column: its type, its use and the reason of this use. `values` counts its different values."""
+
+    name: str
+    table: str
+    type: str
+    use: Use
+    reason: str
+    values: int
+    missing: int
+
+
+class ClassShare(Record):
+    """One class of the target, and its share of the rows with a target."""
+
+    name: str
+    share: float
+
+
+class TargetEntry(Record):
+    """The distribution of the target: its largest classes, or the quantiles of a number."""
+
+    column: str
+    task: Literal["binary", "multiclass", "regression"]
+    class_count: int = 0
+    classes: tuple[ClassShare, ...] = ()
+    quantiles: dict[str, float] = Field({})
+
+
+class ImageEntry(Record):
+    """The images: the shape that is stored (channels, height, width), and what the first look at a few found:
+    their sizes (height x width) and how many cannot be used, by reason."""
+
+    shape: tuple[int, int, int]
+    looked_at: int
+    sizes: dict[str, int]
+    unusable: dict[str, int]
+
+
+class TextEntry(Record):
+    """The texts: their files, documents, bytes, encoding and expected rows; the documents that
+    cannot be used, by reason; and what looks wrong, a sentence each."""
+
+    files: int
+    documents: int
+    size_bytes: int
+    rows: int
+    row_tokens: int
+    vocabulary: int | None = Field(None, exclude_if=lambda vocabulary: vocabulary is None)
+    encoding: str
+    unusable: dict[str, int]
+    findings: tuple[str, ...]
+
+
+class DataPage(StoredRecord):
+    """The columns, the rows and the target of a recipe, and the problems that a sample of its data shows.
+
+    Of texts, `rows` are those of tokens; `rows_read`, `misfits` and `splits` count documents, and
+    `without_target` those that are empty.
+
+    Args:
+        rows: of the main table; an estimate unless `is_whole`.
+        rows_read: the rows of the sample; all counts below are of these.
+        misfits: rows that ingest would quarantine.
+        splits: the rows with a target by split; an estimate unless `is_whole`.
+        prediction: what is predicted, as a sentence; empty if it is refused.
+        refusal: why a run would be refused; empty if it would not.
+    """
+
+    recipe: str
+    rows: int
+    is_whole: bool
+    rows_read: int
+    misfits: int
+    without_target: int
+    splits: dict[str, int]
+    prediction: str
+    refusal: str
+    target: TargetEntry | None
+    columns: tuple[ColumnEntry, ...]
+    warnings: tuple[DataWarning, ...]
+    changes: tuple[SchemaChange, ...] = Field((), exclude_if=lambda changes: not changes)
+    images: ImageEntry | None = Field(None, exclude_if=lambda images: images is None)
+    texts: TextEntry | None = Field(None, exclude_if=lambda texts: texts is None)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The prediction and the warnings, as sentences."""
+        return (self.prediction, *(f"warning: {each}" for each in self.sentences))
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """Differences from the last version of the data, and warnings."""
+        found = (*(each.sentence for each in self.changes), *(each.sentence for each in self.warnings))
+        return (*found, *(self.texts.findings if self.texts else ()))

@@ -1,0 +1,140 @@
+"""Which columns become features, and of which kind: by the recipe, by their types, and for whole numbers by
+how many distinct values they have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shoestring.core.errors import RecipeError
+from shoestring.data.recipe import Recipe, Task
+from shoestring.data.transforms.dates import is_date, part_names
+from shoestring.data.transforms.encode import MAX_INFERRED_CATEGORIES, FeatureKind
+from shoestring.data.transforms.hashing.hashed_text import TextLook, hashed_names
+from shoestring.data.transforms.joined_table import JoinedTable
+from shoestring.data.transforms.target import TargetFit, is_known, is_numeric
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnKinds:
+    """The kinds of the features, in the order of their columns, and the task. `dates`: the columns whose
+    parts are features too. `texts`: those whose hashed words are features instead.
+    """
+
+    features: Mapping[str, FeatureKind]
+    dates: tuple[str, ...]
+    task: Task
+    texts: tuple[str, ...] = ()
+
+
+def column_kinds(recipe: Recipe, table: JoinedTable, schema: pa.Schema) -> ColumnKinds:
+    """Return the kinds of the columns of `table`. Only columns that their types leave open are read.
+
+    Raises RecipeError for features and targets whose types do not fit.
+    """
+    features, dates = feature_types(recipe, schema), date_columns(recipe, schema)
+    target = TargetFit(recipe.target, schema.field(recipe.target.column).type)
+    undecided = {name: set[str]() for name, kind in features.items() if kind is None}
+    looks = {name: TextLook() for name in possible_texts(recipe, schema)}
+    for columns in table.column_chunks([*undecided, *looks, recipe.target.column]):
+        for name in columns.column_names:
+            column = columns[name]
+            if name == recipe.target.column:
+                target.add(column.filter(is_known(column)))
+            elif name in looks:
+                if not looks[name].is_over:
+                    looks[name].add(column)
+            elif len(undecided[name]) <= MAX_INFERRED_CATEGORIES:
+                undecided[name] |= {*pc.unique(column.drop_null()).to_pylist()}
+    decided: dict[str, FeatureKind] = {
+        name: kind or ("categorical" if len(undecided[name]) <= MAX_INFERRED_CATEGORIES else "numeric")
+        for name, kind in features.items()
+    }
+    for date in dates:
+        decided |= {date: "numeric", **dict.fromkeys(part_names(date), "categorical")}
+    texts = recipe.texts or tuple(name for name, look in looks.items() if look.is_free)
+    for text in texts:
+        decided.pop(text, None)
+        decided |= dict.fromkeys(hashed_names(text), "numeric")
+    if taken := {*schema.names} & {name for text in texts for name in hashed_names(text)}:
+        raise RecipeError(
+            f"free text becomes columns called {', '.join(sorted(taken)[:3])}, which the table has too: "
+            "rename those, or name features under `categorical`, `numeric`, `dates` and `texts`"
+        )
+    return ColumnKinds(decided, dates, target.task, texts)
+
+
+def feature_types(recipe: Recipe, schema: pa.Schema) -> dict[str, FeatureKind | None]:
+    """Return the columns to encode, and their kinds; None: inferred from the values.
+
+    Without named features these are all columns but the target, the leaks, the groups, dates and times.
+    """
+    for name in recipe.numeric:
+        if pa.types.is_string(schema.field(name).type):
+            raise RecipeError(
+                f"the numeric feature {name} contains text: name it under `categorical`, "
+                "or fix the values that are not numbers"
+            )
+    named: dict[str, FeatureKind | None] = {
+        **dict.fromkeys(recipe.categorical, "categorical"),
+        **dict.fromkeys(recipe.numeric, "numeric"),
+    }
+    for name in recipe.texts:
+        if not pa.types.is_string(schema.field(name).type):
+            raise RecipeError(
+                f"the column {name}, named under `texts`, is of type {schema.field(name).type}: "
+                "name it under `categorical`, `numeric` or `dates`"
+            )
+    if recipe.names_features:
+        return named
+    return {
+        field.name: _kind_of(field.type)
+        for field in _free_columns(recipe, schema)
+        if not pa.types.is_temporal(field.type)
+    }
+
+
+def possible_texts(recipe: Recipe, schema: pa.Schema) -> list[str]:
+    """Return the columns that are free text if their values are; none when the recipe names features."""
+    if recipe.names_features:
+        return []
+    return [each.name for each in _free_columns(recipe, schema) if pa.types.is_string(each.type)]
+
+
+def date_columns(recipe: Recipe, schema: pa.Schema) -> tuple[str, ...]:
+    """Return the columns of dates to use: those that the recipe names; all, when it names no features.
+
+    Raises RecipeError for a column that holds no dates, and when a part's name is taken.
+    """
+    for name in recipe.dates:
+        if not is_date(schema.field(name).type):
+            raise RecipeError(
+                f"the column {name}, named under `dates`, is of type {schema.field(name).type}: "
+                "name it under `categorical` or `numeric`, or write its dates as YYYY-MM-DD"
+            )
+    found = recipe.dates
+    if not recipe.names_features:
+        found = tuple(each.name for each in _free_columns(recipe, schema) if is_date(each.type))
+    taken = {*schema.names} & {part for name in found for part in part_names(name)}
+    if taken:
+        raise RecipeError(
+            f"dates become columns called {', '.join(sorted(taken))}, which the table has too: rename those, "
+            "or name features under `categorical`, `numeric` and `dates`"
+        )
+    return found
+
+
+def _free_columns(recipe: Recipe, schema: pa.Schema) -> list[pa.Field]:
+    """Return the columns that are features unless the recipe names some."""
+    unused = {recipe.target.column, *recipe.leaks, *recipe.split.by, *recipe.image_columns}
+    return [field for field in schema if field.name not in unused]
+
+
+def _kind_of(kind: pa.DataType) -> FeatureKind | None:
+    if pa.types.is_floating(kind):
+        return "numeric"
+    return None if is_numeric(kind) else "categorical"

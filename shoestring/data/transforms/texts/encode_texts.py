@@ -1,0 +1,144 @@
+"""Preprocess texts: assign documents to sealed splits, and pack each split into rows of tokens."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shoestring.core.datasets import (
+    TEXT_COLUMN,
+    TOKENS_COLUMN,
+    DatasetPart,
+    Encoding,
+    Manifest,
+    ShapedField,
+)
+from shoestring.core.interfaces import Store
+from shoestring.data.recipe import Recipe
+from shoestring.data.source import TextSettings
+from shoestring.data.storage.blobs import put_blob
+from shoestring.data.storage.part_writer import PartWriter, ReportRows, open_part
+from shoestring.data.transforms.split import SPLITS, Groups, assign_splits
+from shoestring.data.transforms.texts.bpe_tokens import train_bpe
+from shoestring.data.transforms.texts.byte_tokens import ByteTokens
+from shoestring.data.transforms.texts.token_rows import TokenCodec, pack_rows
+
+EMPTY = "empty documents"
+SHARE_DIGITS = 9
+
+
+class EncodedTexts(NamedTuple):
+    """The parts of each split, how models read them, and the documents that were left out, by reason."""
+
+    parts: Mapping[str, tuple[DatasetPart, ...]]
+    encoding: Encoding
+    dropped: Mapping[str, int]
+
+
+def encode_texts(
+    recipe: Recipe,
+    settings: TextSettings,
+    raw: Manifest,
+    store: Store,
+    new_writer: Callable[[], PartWriter],
+    report: ReportRows,
+) -> EncodedTexts:
+    """Write each document to the split of its content, or of the columns in `split.by`.
+
+    A raw part makes rows of its own, so that equal parts make equal rows. Raises StoreFull, and what `report`
+    raises.
+    """
+    tokens: TokenCodec = ByteTokens()
+    sha256 = ""
+    if settings.vocabulary is not None:
+        report("training the vocabulary", 0)
+        trained = train_bpe(_train_documents(recipe, raw, store), settings.vocabulary)
+        tokens, sha256 = trained, put_blob(store, trained.serialised)
+    writers = {split: new_writer() for split in SPLITS}
+    train_counts = np.zeros(tokens.vocabulary.size, np.int64)
+    empty = rows = 0
+    for part in raw.splits[recipe.main]:
+        texts, left_out = _texts(store, raw, part)
+        empty += left_out
+        for split, (documents, groups) in _by_split(recipe, texts).items():
+            packed = pack_rows(documents, groups, tokens, settings.row_tokens)
+            writers[split].add(packed)
+            rows += packed.num_rows
+            if split == "train":
+                train_counts += _token_counts(packed, tokens)
+        report("encoding", rows)
+    return EncodedTexts(
+        parts={split: writer.close() for split, writer in writers.items()},
+        encoding=_encoding(settings, tokens, train_counts, sha256),
+        dropped={EMPTY: empty} if empty else {},
+    )
+
+
+def _texts(store: Store, raw: Manifest, part: DatasetPart) -> tuple[pa.Table, int]:
+    """Return the documents of a raw part that are not empty, and how many are."""
+    table = open_part(store, raw, part)
+    texts = table.filter(pc.greater(pc.binary_length(table[TEXT_COLUMN]), 0))
+    return texts, table.num_rows - texts.num_rows
+
+
+def _train_documents(recipe: Recipe, raw: Manifest, store: Store) -> Iterator[bytes]:
+    """Yield the documents of train, in order."""
+    for part in raw.splits[recipe.main]:
+        yield from _by_split(recipe, _texts(store, raw, part)[0])["train"][0]
+
+
+def _by_split(recipe: Recipe, texts: pa.Table) -> dict[str, tuple[list[bytes], Groups]]:
+    """Return the documents of each split, in order, and the group of each: without `split.by`, equal
+    documents are one."""
+    assigned = assign_splits(texts, recipe.split, recipe.seed, [TEXT_COLUMN])
+    documents: list[bytes] = texts[TEXT_COLUMN].to_pylist()
+    groups = assigned.groups
+    if groups is None:
+        groups = np.array([zlib.crc32(each) for each in documents], np.uint32).view(np.int32)
+    found: dict[str, tuple[list[bytes], Groups]] = {}
+    for index, split in enumerate(SPLITS):
+        chosen = np.flatnonzero(assigned.split_indices == index)
+        found[split] = [documents[each] for each in chosen.tolist()], groups[chosen]
+    return found
+
+
+def _token_counts(table: pa.Table, tokens: TokenCodec) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Return how often each token is predicted, without the start of documents and padding."""
+    found = np.zeros(tokens.vocabulary.size, np.int64)
+    for chunk in table[TOKENS_COLUMN].chunks:
+        width = chunk.type.byte_width // tokens.dtype.itemsize
+        rows_RT = np.frombuffer(chunk.buffers()[1], tokens.dtype).reshape(-1, width)
+        found += np.bincount(rows_RT[:, 1:].ravel(), minlength=len(found))
+    found[[tokens.vocabulary.start, tokens.vocabulary.padding]] = 0
+    return found
+
+
+def _encoding(
+    settings: TextSettings,
+    tokens: TokenCodec,
+    train_counts: np.ndarray[tuple[int], np.dtype[np.int64]],
+    sha256: str,
+) -> Encoding:
+    total = max(1, int(train_counts.sum()))
+    bytes_per_token = float(train_counts @ tokens.token_bytes) / total
+    return Encoding(
+        features=(),
+        fields=(
+            ShapedField(
+                name=TOKENS_COLUMN,
+                dtype="uint8" if tokens.dtype.itemsize == 1 else "uint16",
+                shape=(settings.row_tokens,),
+                role="tokens",
+            ),
+        ),
+        vocabulary=tokens.vocabulary.model_copy(
+            update={"bytes_per_token": bytes_per_token, "sha256": sha256}
+        ),
+        task="next_token",
+        train_prior=tuple((train_counts / total).round(SHARE_DIGITS).tolist()),
+    )

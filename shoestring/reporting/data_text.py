@@ -1,0 +1,128 @@
+"""The data page as text: for a terminal with colours, or plain."""
+
+from __future__ import annotations
+
+from typing import TextIO
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from shoestring.data.inspect.page_records import DataPage, ImageEntry, TargetEntry, TextEntry
+from shoestring.reporting.number_text import count, percent, quantity
+from shoestring.routing.text_table import TextTable, text_lines
+
+
+def print_page(page: DataPage, out: TextIO) -> None:
+    """Print the data page on `out`, with colours if it is a terminal."""
+    if not out.isatty():
+        out.write("\n".join(plain_lines(page)) + "\n")
+        return
+    console = Console(file=out, highlight=False)
+    for line in summary_lines(page):
+        console.print(Text(line))
+    for table in page_tables(page):
+        console.print(_rich_table(table))
+    for sentence in problems(page):
+        console.print(Text(sentence, "yellow"))
+
+
+def plain_lines(page: DataPage) -> list[str]:
+    """Return the data page as lines of text."""
+    lines = summary_lines(page)
+    for table in page_tables(page):
+        lines += ["", *text_lines(table)]
+    return [*lines, "", *problems(page)]
+
+
+def summary_lines(page: DataPage) -> list[str]:
+    """Return the rows, the splits and what will be predicted, a line each."""
+    if page.texts is not None:
+        return [*_text_lines(page, page.texts), page.prediction]
+    rows = quantity(page.rows, "row") if page.is_whole else f"about {quantity(page.rows, 'row')}"
+    parts = "all read" if page.is_whole else f"{count(page.rows_read)} of them read"
+    lines = [
+        f"{page.recipe}: {rows}, {parts}; {count(page.without_target)} without a target, "
+        f"{count(page.misfits)} do not fit the types of their columns"
+    ]
+    expected = "" if page.is_whole else " (expected)"
+    splits = ", ".join(f"{name} {count(rows)}" for name, rows in page.splits.items())
+    lines.append(f"rows with a target by split{expected}: {splits}")
+    if page.images is not None:
+        lines.append(_images_line(page.images))
+    return [*lines, page.prediction] if page.prediction else lines
+
+
+def _text_lines(page: DataPage, texts: TextEntry) -> list[str]:
+    about = "" if page.is_whole else "about "
+    parts = "all read" if page.is_whole else f"{count(page.rows_read)} of them read"
+    unusable = "".join(f"; {count(number)} set aside: {reason}" for reason, number in texts.unusable.items())
+    empty = f"; {count(page.without_target)} empty" if page.without_target else ""
+    splits = ", ".join(f"{name} {count(number)}" for name, number in page.splits.items())
+    tokens = "a byte each" if texts.vocabulary is None else f"of a vocabulary of {count(texts.vocabulary)}"
+    return [
+        f"{page.recipe}: {about}{quantity(texts.documents, 'document')} in {quantity(texts.files, 'file')}, "
+        f"{parts}{empty}{unusable}",
+        f"documents by split{'' if page.is_whole else ' (expected)'}: {splits}",
+        f"text: {about}{quantity(texts.size_bytes, 'byte')} of {texts.encoding}; "
+        f"about {quantity(page.rows, 'row')} of {count(texts.row_tokens)} tokens, {tokens}",
+    ]
+
+
+def _images_line(images: ImageEntry) -> str:
+    channels, height, width = images.shape
+    sizes = ", ".join(f"{size} ({count(number)})" for size, number in images.sizes.items())
+    unusable = "".join(f"; {count(number)} set aside: {reason}" for reason, number in images.unusable.items())
+    return (
+        f"images: stored as {height} x {width}, {quantity(channels, 'channel')}; "
+        f"of {count(images.looked_at)} looked at: {sizes or 'none can be used'}{unusable}"
+    )
+
+
+def problems(page: DataPage) -> list[str]:
+    """Return what looks wrong, a sentence each."""
+    found = [f"warning: {each}" for each in page.sentences]
+    refused = [f"a run is refused: {page.refusal}"] if page.refusal else []
+    return [*refused, *found] or ["nothing looks wrong"]
+
+
+def page_tables(page: DataPage) -> list[TextTable]:
+    """Return the table of the columns, and that of the target's distribution; none of texts."""
+    if page.texts is not None:
+        return []
+    several = len({each.table for each in page.columns}) > 1
+    header = ("column", *(("table",) if several else ()), "read as", "used as", "values", "missing", "why")
+    rows = [
+        (
+            each.name,
+            *((each.table,) if several else ()),
+            each.type,
+            each.use,
+            count(each.values),
+            percent(each.missing / page.rows_read),
+            each.reason,
+        )
+        for each in page.columns
+    ]
+    tables = [TextTable("Columns", header, rows, frozenset({"values", "missing"}))]
+    return [*tables, _target_table(page.target)] if page.target else tables
+
+
+def _target_table(target: TargetEntry) -> TextTable:
+    if target.quantiles:
+        quantiles = [(name, f"{value:,.6g}") for name, value in target.quantiles.items()]
+        return TextTable(f"Target {target.column}", ("quantile", "value"), quantiles, frozenset({"value"}))
+    rows = [(each.name, percent(each.share)) for each in target.classes]
+    more = target.class_count - len(rows)
+    note = f"and {count(more)} smaller ones" if more > 0 else ""
+    return TextTable(f"Target {target.column}", ("class", "share of rows"), rows, frozenset(), note)
+
+
+def _rich_table(table: TextTable) -> Table:
+    grid = Table(title=table.caption, title_justify="left", box=None, pad_edge=False, caption=table.note)
+    for name in table.header:
+        is_last = name == table.header[-1]
+        grid.add_column(name, justify="right" if name in table.right else "left", no_wrap=not is_last)
+    for row in table.rows:
+        grid.add_row(*map(Text, row), style="dim" if "not used" in row else None)
+    return grid

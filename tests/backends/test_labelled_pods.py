@@ -1,0 +1,57 @@
+"""Pods that are named by their labels, which an engine may have made several times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import urllib3
+from kube_server import KubeServer, kube_server
+
+from shoestring.backends.kubernetes.api import KubeApi
+from shoestring.backends.kubernetes.cluster import KubeCluster
+from shoestring.backends.local import WallClock
+from shoestring.core.interfaces import PodLifetime
+from shoestring.core.pod_ref import LabelledPod
+
+KNOWN = LabelledPod("ns", "shoestring.dev/stage=theirs,pipeline/runid=r-1")
+
+
+@pytest.fixture
+def kube() -> Iterator[KubeServer]:
+    with kube_server() as server:
+        yield server
+
+
+def lifetime(kube: KubeServer) -> PodLifetime:
+    api = KubeApi(f"http://127.0.0.1:{kube.port}", urllib3.PoolManager(), dict)
+    return KubeCluster((), [], None, WallClock(), lambda: api).lifetime(KNOWN)
+
+
+def put(kube: KubeServer, name: str, minute: int, phase: str, accepted: bool = True) -> None:
+    """Add a pod that was created in this minute; a node accepted it at once."""
+    at, status = f"2026-07-30T10:{minute:02}:00Z", {"phase": phase}
+    scheduled = [{"type": "PodScheduled", "status": "True", "lastTransitionTime": at}]
+    kube.put("ns", "pods", name, status=status | ({"conditions": scheduled} if accepted else {}))
+    pod: dict[str, Any] = kube.objects[f"/api/v1/namespaces/ns/pods/{name}"]
+    pod["metadata"]["creationTimestamp"] = at
+
+
+def test_the_newest_pod_is_reported_with_those_before_it_in_order(kube: KubeServer) -> None:
+    for name, minute in (("b", 20), ("a", 10), ("c", 0)):
+        put(kube, name, minute, "Running" if name == "b" else "Failed")
+    found = lifetime(kube)
+    assert found.alive and found.started_at and found.started_at.minute == 20
+    assert [each.started_at and each.started_at.minute for each in found.earlier] == [0, 10]
+    assert not any(each.alive for each in found.earlier)
+
+
+def test_a_pod_that_no_node_has_accepted_yet_is_newer_than_one_that_ended(kube: KubeServer) -> None:
+    put(kube, "old", 0, "Failed")
+    put(kube, "new", 10, "Pending", accepted=False)
+    assert (lifetime(kube).alive, lifetime(kube).started_at) == (True, None)
+
+
+def test_a_component_without_a_pod_is_not_alive(kube: KubeServer) -> None:
+    assert lifetime(kube) == PodLifetime(alive=False)

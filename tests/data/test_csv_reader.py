@@ -1,0 +1,95 @@
+"""Delimited text is read once, with the types that all of its rows have."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import zipfile
+from pathlib import Path
+
+import pytest
+from data_files import ingested, quarantined_rows, recipe_of, table_of
+
+from shoestring.backends.folder_store import FolderStore
+from shoestring.core.errors import DataError
+from shoestring.core.types import Format
+from shoestring.data.sources.untyped_table import BLOCK_BYTES, SAMPLE_BLOCKS
+from shoestring.data.transforms.ingest import ingest
+
+
+def of(folder: Path, text: str) -> Path:
+    (folder / "rows.csv").write_bytes(text.encode())
+    return folder / "rows.csv"
+
+
+def beyond_the_sample(cell: str, delimiter: str = ";") -> str:
+    """Return rows with two values, more than the kinds are inferred from, and then 40,000 of `cell`."""
+    padding = "x" * 1000
+    rows = "".join(f"{number}{delimiter}{padding}\n" for number in range(SAMPLE_BLOCKS * BLOCK_BYTES // 1000))
+    return rows + f"{cell}{delimiter}x\n" * 40_000
+
+
+@pytest.mark.parametrize(
+    ("cell", "type_", "value"),
+    [("3,14", "double", 3.14), ("2.5", "double", 2.5), ("late", "string", "late"), ("", "int64", None)],
+)
+def test_a_column_that_changes_beyond_the_sample_is_read_again_with_its_type(
+    tmp_path: Path, cell: str, type_: str, value: object
+) -> None:
+    text = "a;y\n" + beyond_the_sample(cell) + "1;2;3\n"
+    seen: list[int] = []
+    (tmp_path / "scratch").mkdir()
+    store = FolderStore(tmp_path / "store")
+    recipe = recipe_of(of(tmp_path, text))
+    _, manifest = ingest(recipe, Format.ARROW, store, tmp_path / "scratch", lambda _, rows: seen.append(rows))
+    assert manifest.columns["rows.a"] == type_
+    assert manifest.quarantined == {"rows: 3 values instead of 2": 1}
+    assert [row["row"] for row in quarantined_rows(store, manifest)] == [text.count("\n")]
+    column = table_of(store, manifest, "rows")["a"]
+    assert len(column) == manifest.rows == text.count("\n") - 2
+    assert (column[7].as_py(), column[-1].as_py()) == ("7" if type_ == "string" else 7, value)
+    assert seen == sorted(seen)
+
+
+def test_a_few_late_words_are_quarantined_with_their_row(tmp_path: Path) -> None:
+    text = "a;y\n" + beyond_the_sample("5") + "late;x\n"
+    _, manifest, store = ingested(recipe_of(of(tmp_path, text)), tmp_path)
+    assert manifest.columns["rows.a"] == "int64"
+    [row] = quarantined_rows(store, manifest)
+    assert (row["file"], row["row"], row["text"]) == ("rows.csv", text.count("\n"), "late,x")
+    assert row["reason"] == "a is not a whole number"
+
+
+@pytest.mark.parametrize(
+    ("encoding", "guess"),
+    [("cp1252", "cp125[02]|iso8859-1[0-9]?"), ("utf-16", "utf-16"), ("cp1251", "cp1251")],
+)
+@pytest.mark.parametrize("rows_before", [0, 200_000])
+def test_text_that_is_not_utf8_is_refused_with_its_likely_encoding(
+    tmp_path: Path, encoding: str, guess: str, rows_before: int
+) -> None:
+    words = {"cp1251": "Привет из Москвы, дорогой друг"}.get(encoding, "Größe und Straße über München")
+    text = "a,y\n" + "plain,1\n" * rows_before + f'"{words}",1\n' * 20
+    (tmp_path / "rows.csv").write_bytes(text.encode(encoding))
+    with pytest.raises(DataError) as found:
+        ingested(recipe_of(tmp_path / "rows.csv"), tmp_path)
+    assert re.search(
+        rf"rows\.csv is not UTF-8 text .*, and seems to be ({guess}): save it as UTF-8, "
+        rf"or convert it with `iconv -f ({guess}) -t utf-8`",
+        str(found.value),
+    )
+
+
+@pytest.mark.parametrize("kind", ["gz", "zip"])
+def test_a_file_that_unpacks_without_end_is_refused_and_is_not_read_to_its_end(
+    tmp_path: Path, kind: str
+) -> None:
+    block = ("x" * 1000 + ",1\n").encode() * 8000
+    path = tmp_path / f"rows.csv.{kind}"
+    if kind == "gz":
+        path.write_bytes(gzip.compress(b"a,y\n") + gzip.compress(block) * 12)
+    else:
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("rows.csv", b"a,y\n" + block * 9)
+    with pytest.raises(DataError, match=rf"rows\.csv\.{kind} has .* MB and unpacks to more than 67.1 MB"):
+        ingested(recipe_of(path), tmp_path)

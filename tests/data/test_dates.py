@@ -1,0 +1,67 @@
+"""Dates as features."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from data_files import of, preprocessed, recipe_of, samples_of
+
+from shoestring.core.errors import DataError, RecipeError
+
+
+def dated_rows() -> list[dict[str, object]]:
+    """Rows of each second hour of a year; the target depends on the weekday."""
+    began = datetime(2013, 1, 1, tzinfo=UTC)
+    moments = [began + timedelta(hours=2 * number) for number in range(4000)]
+    return [
+        {"id": f"r{number}", "when": moment.strftime("%Y-%m-%d %H:%M"), "y": int(moment.weekday() > 4)}
+        for number, moment in enumerate(moments)
+    ]
+
+
+@pytest.mark.parametrize("named", [{}, {"dates": ["when"]}], ids=["inferred", "named"])
+def test_a_date_becomes_the_cycles_of_its_calendar_and_its_moment(
+    tmp_path: Path, named: dict[str, object]
+) -> None:
+    _, manifest, store = preprocessed(recipe_of(of(tmp_path, dated_rows()), **named), tmp_path)
+    assert manifest.encoding is not None
+    found = {each.name: (each.kind, each.cardinality) for each in manifest.encoding.features}
+    # 4,000 times two hours are 333 days, which end in November.
+    assert found == {
+        "when_month": ("categorical", 12),
+        "when_weekday": ("categorical", 8),
+        "when_hour": ("categorical", 13),
+        "when": ("numeric", 0),
+    }
+    test = samples_of(store, manifest, "test")
+    assert ((test.codes[:, 1] > 5) == (test.target == 1)).all()
+
+
+def test_a_date_that_groups_rows_is_no_feature_and_a_missing_one_is_unknown(tmp_path: Path) -> None:
+    rows = dated_rows()
+    with pytest.raises(DataError, match="are constant in train"):
+        preprocessed(recipe_of(of(tmp_path, rows), split={"by": ["when"]}), tmp_path)
+    for row in rows[::3]:
+        row["when"] = ""
+    _, manifest, store = preprocessed(recipe_of(of(tmp_path, rows)), tmp_path)
+    train = samples_of(store, manifest, "train")
+    assert ((train.codes == 0).any(axis=1) == (train.numbers[:, 1] == 1)).all()
+    assert 0.25 < train.numbers[:, 1].mean() < 0.4
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"dates": ["id"]}, "the column id, named under `dates`, is of type string"),
+        ({"dates": ["never"]}, "never is not a column of table rows"),
+        ({}, "dates become columns called when_hour, which the table has too"),
+    ],
+)
+def test_dates_that_cannot_be_features_are_refused(
+    tmp_path: Path, changes: dict[str, object], message: str
+) -> None:
+    rows = [row | {"when_hour": 1} for row in dated_rows()]
+    with pytest.raises(RecipeError, match=message):
+        preprocessed(recipe_of(of(tmp_path, rows), **changes), tmp_path)

@@ -1,0 +1,32 @@
+"""The needs of a recipe with images grow with the files, and with the size that is stored."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from shoestring.core.types import Need
+from shoestring.data.recipe import Recipe
+from shoestring.runtime.admission.build_question import with_recipe_limits
+from shoestring.stages import ingest, preprocess, train
+
+
+def needs(folder: Path, size: int, file_bytes: int) -> tuple[Need, Need, Need]:
+    image = {"size": [size, size], "channels": 3}
+    recipe = Recipe.model_validate(
+        {"name": "a", "source": {"t": {"path": folder, "image": image}}, "target": {"column": "label"}}
+    )
+    found = [with_recipe_limits(each.NEED, recipe, file_bytes) for each in (ingest, preprocess, train)]
+    return found[0], found[1], found[2]
+
+
+def test_the_needs_of_images_count_the_bytes_that_are_read_decoded_and_stored(tmp_path: Path) -> None:
+    read, decoded, trained = needs(tmp_path, 64, 10_000)
+    assert read.cpu_us_per_row > 20 * ingest.NEED.cpu_us_per_row
+    assert 500 < decoded.cpu_us_per_row < 2000
+    assert 10_000 < read.writes_bytes_per_row < 11_000
+    assert 3 * 64 * 64 < decoded.writes_bytes_per_row < 3 * 64 * 64 + 500
+    assert trained.cpu_us_per_row == train.NEED.cpu_us_per_row
+    larger_read, larger_decoded, _ = needs(tmp_path, 128, 10_000)
+    assert larger_read == read
+    assert larger_decoded.writes_bytes_per_row - decoded.writes_bytes_per_row == 3 * (128**2 - 64**2)
+    assert needs(tmp_path, 64, 100_000)[1].cpu_us_per_row > 5 * decoded.cpu_us_per_row

@@ -1,0 +1,61 @@
+"""Components of another author, which nothing in their pods meters."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+
+from engine_scenarios.books import check_books, check_dollars, receipts, wait_for_decision
+from engine_scenarios.engine import Engine, Job
+from engine_scenarios.jobs import TOO_SMALL, require
+from engine_scenarios.own_package import strangers_pipeline
+from engine_scenarios.recipes import RAIN, write_recipe
+
+from shoestring.backends.kubernetes.pod_lifetime import ENDED_ANNOTATION
+
+STAGE = "theirs"
+LITTLE_USD = Decimal("0.0001")
+# A look of the reaper, its request, the grace period of a pod on Kubeflow, and whole seconds.
+END_S = 45
+
+
+def good_component(engine: Engine, package: Path) -> None:
+    """It is settled by its pod's times, and its run is done."""
+    require(engine, "external components")
+    run = engine.start(Job(write_recipe(engine.scratch, RAIN, "good.yaml"), strangers_pipeline("good")))
+    summary = run.wait().done()
+    assert [(stage.name, stage.attempts) for stage in summary.stages] == [("ingest", 1), (STAGE, 1)]
+    check_dollars(engine, run, "ingest", STAGE)
+    check_books(engine, run.run_id)
+
+
+def broken_component(engine: Engine, package: Path) -> None:
+    """It fails its run, is not run again, and is paid for by its pod's times."""
+    require(engine, "external components")
+    run = engine.start(Job(write_recipe(engine.scratch, RAIN, "broken.yaml"), strangers_pipeline("broken")))
+    summary = run.wait().not_done()
+    assert (summary.status, engine.state(run.engine_id)) == ("failed", "failed")
+    (receipt,) = receipts(engine, run.run_id, STAGE)
+    assert (receipt.status, len(engine.pods(run, STAGE))) == ("failed", 1)
+    check_dollars(engine, run, "ingest", STAGE)
+    check_books(engine, run.run_id)
+
+
+def endless_component(engine: Engine, package: Path) -> None:
+    """The reaper extends it as far as its account lets it, and ends it when the money is used up."""
+    require(engine, "external components")
+    recipe, pipeline = write_recipe(engine.scratch, RAIN, "endless.yaml"), strangers_pipeline("endless")
+    refused = engine.start(Job(recipe, pipeline, TOO_SMALL)).wait().not_done()
+    assert refused.smallest_budget_usd is not None
+    budget_usd = refused.smallest_budget_usd + LITTLE_USD
+    run = engine.start(Job(recipe, pipeline, str(budget_usd)))
+    choice = wait_for_decision(engine, run.run_id, STAGE).choice
+    summary = run.wait().not_done()
+    assert choice is not None and summary.status == "failed"
+    (pod,), (receipt,) = engine.pods(run, STAGE), receipts(engine, run.run_id, STAGE)
+    assert pod["metadata"]["annotations"][ENDED_ANNOTATION].startswith("OutOfMoney: it cost $")
+    assert (receipt.status, receipt.cause) == ("failed", "money")
+    assert summary.spent_usd <= budget_usd
+    assert receipt.overrun_usd <= choice.usd_per_hour * END_S / 3600
+    check_dollars(engine, run, "ingest", STAGE)
+    check_books(engine, run.run_id)

@@ -1,0 +1,26 @@
+"""All scenarios. Each takes an engine and an author's package, and raises AssertionError if the engine does
+not behave as documented.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from engine_scenarios import jobs, lost_pods, other_authors
+from engine_scenarios.engine import Engine
+
+Scenario = Callable[[Engine, Path], None]
+SCENARIOS: tuple[Scenario, ...] = (
+    jobs.main_job,
+    jobs.refusal,
+    jobs.own_stage,
+    jobs.branches,
+    jobs.recurring,
+    other_authors.good_component,
+    other_authors.broken_component,
+    other_authors.endless_component,
+    lost_pods.terminated_and_resumed,
+    lost_pods.pod_deleted,
+    lost_pods.pod_force_deleted,
+)

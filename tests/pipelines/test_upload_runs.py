@@ -1,0 +1,112 @@
+"""Runs and schedules that `shoestring upload` starts on a server process, and waiting for their end."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from commands import Finished
+from kfp_uploads import Serve
+
+from shoestring.backends.folder_store import FolderStore
+from shoestring.core import store_layout
+from shoestring.core.record import record_bytes
+from shoestring.runtime.records.run_setup import EngineJob
+
+
+def test_a_run_gets_the_recipe_and_the_budget_and_the_uploaded_version(serve: Serve) -> None:
+    server = serve()
+    ran = server.upload("--name", "mine", "--run", "--recipe", "flights", "--budget", "0.004")
+    assert ran.code == 0, ran.err
+    *_, experiment, run = server.requests()
+    assert experiment["body"]["display_name"] == "mine"
+    assert run["path"] == "/apis/v2beta1/runs"
+    assert run["body"]["pipeline_version_reference"] == {
+        "pipeline_id": "pipeline-1",
+        "pipeline_version_id": "pipeline_version-1",
+    }
+    parameters = run["body"]["runtime_config"]["parameters"]
+    # Without run_id, the engine's id is used; without world, each pod uses the mounted world.
+    assert set(parameters) == {"recipe", "budget_usd"}
+    assert (json.loads(parameters["recipe"])["name"], parameters["budget_usd"]) == ("flights", "0.004000")
+    uploaded, link = ran.out.splitlines()
+    assert re.fullmatch(r"mine: version [\d.]+-[0-9a-f]{12} uploaded", uploaded)
+    assert link == f"run: {server.host}/#/runs/details/run-1"
+
+
+def test_a_run_gets_the_deadline_and_seed_of_the_options_or_of_the_recipe(serve: Serve) -> None:
+    server = serve()
+    ran = server.upload("--run", "--recipe", "flights", "--deadline", "600", "--seed", "3")
+    assert ran.code == 0, ran.err
+    *_, sent = server.requests()
+    parameters = sent["body"]["runtime_config"]["parameters"]
+    assert (parameters["deadline_s"], parameters["seed"]) == (600.0, 3)
+
+
+def test_a_run_that_is_resumed_gets_the_id_of_the_earlier_run(serve: Serve) -> None:
+    server = serve()
+    ran = server.upload("--run", "--recipe", "flights", "--run-id", "flights-7")
+    assert ran.code == 0, ran.err
+    assert server.requests()[-1]["body"]["runtime_config"]["parameters"]["run_id"] == "flights-7"
+
+
+@pytest.mark.parametrize(("last", "code"), [("SUCCEEDED", 0), ("FAILED", 1), ("CANCELED", 1), ("SKIPPED", 1)])
+def test_waiting_ends_with_the_run_and_its_exit_code(serve: Serve, last: str, code: int) -> None:
+    server = serve("--states", f"PENDING,RUNNING,{last}")
+    ran = server.upload("--run", "--recipe", "flights", "--wait")
+    assert ran.code == code
+    assert ran.out.splitlines()[-1] == f"run-1: {last.lower()}"
+    assert (f"Kubeflow reports the run as {last}" in ran.err) == (code == 1)
+    reads = [one for one in server.requests("GET") if one["path"].endswith("/runs/run-1")]
+    assert len(reads) == 3
+
+
+def test_waiting_prints_one_json_object_on_stdout(serve: Serve) -> None:
+    ran = serve("--states", "FAILED").upload("--run", "--recipe", "flights", "--wait", "--json")
+    assert (ran.code, ran.json["run_id"], ran.json["state"]) == (1, "run-1", "FAILED")
+
+
+def test_a_schedule_replaces_the_earlier_one(serve: Serve) -> None:
+    server = serve()
+    first = server.upload("--cron", "0 3 * * *", "--recipe", "flights", "--json")
+    second = server.upload("--cron", "30 4 * * 1", "--recipe", "flights", "--budget", "0.01", "--json")
+    assert (first.code, second.code) == (0, 0), first.err + second.err
+    schedules = [request for request in server.requests() if "recurringruns" in request["path"]]
+    assert [request["method"] for request in schedules] == ["POST", "POST", "DELETE"]
+    assert [request["body"]["trigger"]["cron_schedule"]["cron"] for request in schedules[:2]] == [
+        "0 0 3 * * *",
+        "0 30 4 * * 1",
+    ]
+    assert schedules[1]["body"]["max_concurrency"] == 1
+    assert schedules[2]["path"].endswith(first.json["recurring_run_id"])
+    assert second.json["recurring_run_id"] != first.json["recurring_run_id"]
+
+
+def test_waiting_prints_the_summary_of_the_run_in_its_store(serve: Serve, finished: Finished) -> None:
+    run = str(finished.ran.json["run_id"])
+    where = ("--world", str(finished.world), "--store", str(finished.store))
+    # The store's record of Kubeflow's id, which the first router of a run with an id of its own writes.
+    job = EngineJob(run_id=run)
+    FolderStore(finished.store).put(store_layout.job("run-1"), record_bytes(job))
+    server = serve("--states", "RUNNING,SUCCEEDED")
+    line = ("--run", "--recipe", "flights", "--run-id", run, "--wait", *where)
+    ran = server.upload(*line)
+    assert ran.code == 0, ran.err
+    spent = finished.ran.json["spent_usd"]
+    assert f"{run}: done, ${spent} of $" in ran.out
+    assert f"runs/{run}/report.html" in ran.out
+    summary = server.upload(*line, "--json").json
+    # The server counts its runs, and the store has a record of the first only.
+    assert (summary["run_id"], summary["state"], summary["summary"]) == ("run-2", "SUCCEEDED", None)
+
+
+def test_a_world_that_cannot_be_opened_is_reported_before_the_run_starts(
+    serve: Serve, tmp_path: Path
+) -> None:
+    server = serve()
+    line = ("--run", "--recipe", "flights", "--world", str(tmp_path / "none.yaml"))
+    ran = server.upload(*line, "--wait")
+    assert (ran.code, "there is no world file" in ran.err, server.requests()) == (2, True, [])
+    assert "add --wait" in server.upload(*line).err

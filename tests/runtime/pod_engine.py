@@ -1,0 +1,95 @@
+"""An engine for tests: it routes the stages of one run and starts their pods, as processes of their own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from decimal import Decimal
+from pathlib import Path
+
+from commands import command
+from runtime_world import CHAIN, pod_environment, run_request, with_probed_speeds
+
+from shoestring.backends.local import open_local_world
+from shoestring.config.world import World
+from shoestring.data.recipe import read_recipe
+from shoestring.routing.decision import Decision
+from shoestring.runtime.admission.admit import admit
+from shoestring.runtime.admission.first_request import RunRequest
+from shoestring.runtime.admission.stage_request import StageInputs
+from shoestring.runtime.route_step.route import decide_and_reserve
+from shoestring.spending.heartbeat import last_heartbeat
+
+EPOCHS, ENOUGH_USD = 150, Decimal("0.01")
+INGEST, PREPROCESS, TRAIN = range(3)
+
+
+class PodEngine:
+    """Routes the stages of one run, and starts their pods."""
+
+    def __init__(self, laptop: Path, folder: Path, recipe: Path) -> None:
+        self.world: World = with_probed_speeds(
+            folder / "store", open_local_world(laptop, store=folder / "store")
+        )
+        found = read_recipe(recipe)
+        longer = found.train.model_copy(update={"max_epochs": EPOCHS, "patience": 10 * EPOCHS})
+        self.asked = run_request(
+            found.model_copy(update={"train": longer}), needs=CHAIN[:3], budget_usd=ENOUGH_USD
+        )
+        self.run, self._variables = admit(self.world, self.asked), pod_environment(laptop, folder)
+
+    def route(self, number: int, data: str = "") -> tuple[Decision, str]:
+        """Route a stage, by its number in the chain; return the decision and its key."""
+        needs = self.asked.needs[number:]
+        request = RunRequest(
+            self.run.run_id, self.asked.recipe, needs, self.asked.budget_usd, None, self.asked.seed
+        )
+        return decide_and_reserve(self.world, self.run, request, StageInputs(data))
+
+    def start_pod(self, stage: str, decision_key: str, data: str = "") -> subprocess.Popen[str]:
+        """Start a pod of a decision, in a process group of its own."""
+        words = ["--run-id", self.run.run_id, "--decision-key", decision_key]
+        line = command("stage", stage, *words, *(["--input", f"data={data}"] if data else []))
+        return subprocess.Popen(
+            line,
+            env=self._variables,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def finish(self, number: int, data: str = "") -> tuple[Decision, str]:
+        """Route a stage, start its pod and wait for it; return the key of its result."""
+        decision, key = self.route(number, data)
+        return decision, finished(self.start_pod(decision.question.stage, key, data))
+
+    def prepare(self) -> str:
+        """Finish the stages before the training; return the key of the data."""
+        return self.finish(PREPROCESS, self.finish(INGEST)[1])[1]
+
+    def wait_for_checkpoint(self, pod: subprocess.Popen[str], attempt: int) -> int:
+        """Wait until this attempt of the training has saved a checkpoint; return its samples."""
+        store, deadline_s = self.world.store, time.monotonic() + 120
+        while pod.poll() is None and time.monotonic() < deadline_s:
+            heartbeat = last_heartbeat(store, "r", f"train-{attempt}")
+            if heartbeat and heartbeat.samples and (newest := self.newest_checkpoint())["attempt"] == attempt:
+                return int(newest["samples"])
+            time.sleep(0.05)
+        raise AssertionError(f"train-{attempt} saved no checkpoint in 120 s (exit code {pod.poll()})")
+
+    def newest_checkpoint(self) -> dict[str, int]:
+        """Return the newest slot of the training; attempt 0: there is none."""
+        key = "runs/r/checkpoints/train.json"
+        if not any(self.world.store.list(key)):
+            return {"attempt": 0, "samples": 0}
+        slots: list[dict[str, int]] = json.loads(self.world.store.fetch(key).read_bytes())["slots"]
+        return slots[0]
+
+
+def finished(pod: subprocess.Popen[str]) -> str:
+    """Wait for a pod that succeeds; return the key of its result."""
+    out, err = pod.communicate(timeout=180)
+    assert pod.returncode == 0, err
+    return out.strip().splitlines()[-1]

@@ -1,0 +1,129 @@
+"""The four stages on real text: source files of Python's standard library."""
+
+from __future__ import annotations
+
+import email
+import json
+import shutil
+import subprocess
+import sys
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from shoestring.backends.folder_store import FolderStore
+from shoestring.backends.local import WallClock
+from shoestring.core.types import Format, Need
+from shoestring.data.recipe import Recipe
+from shoestring.data.run_records import read_record
+from shoestring.evaluation.results import EvaluationResults
+from shoestring.runtime.admission.build_question import with_recipe_limits
+from shoestring.spending.meter import Meter
+from shoestring.stages import evaluate, ingest, preprocess, train
+from shoestring.stages.work import Work
+from shoestring.training.curve import TrainingCurve
+from shoestring.training.model_record import ModelRecord
+
+
+def text_work(folder: Path, recipe: Recipe, stage: str, **inputs: str) -> Work:
+    scratch = folder / "scratch" / stage
+    scratch.mkdir(parents=True, exist_ok=True)
+    clock = WallClock()
+    return Work(
+        run_id="r",
+        stage=stage,
+        attempt=1,
+        seed=0,
+        inputs=inputs,
+        recipe=recipe,
+        format=Format.PACKED,
+        cores=1,
+        store=FolderStore(folder / "store"),
+        meter=Meter(Decimal("0.04"), clock.monotonic_s(), Decimal(1), None),
+        clock=clock,
+        scratch=scratch,
+        report_progress=lambda progress: None,
+        should_stop=lambda: False,
+    )
+
+
+@pytest.mark.slow
+def test_a_model_of_source_code_is_measured_in_bits_per_byte_beside_gzip(tmp_path: Path) -> None:
+    texts = tmp_path / "texts"
+    for package in (email, json):
+        name = package.__name__
+        shutil.copytree(
+            Path(str(package.__file__)).parent, texts / name, ignore=shutil.ignore_patterns("__pyc*")
+        )
+    recipe = Recipe.model_validate(
+        {
+            "name": "code",
+            "source": {"rows": {"path": texts, "text": {"row_tokens": 128}}},
+            "train": {"hidden": [24, 24, 24], "max_epochs": 2, "learning_rate": 0.01},
+        }
+    )
+    raw = ingest.run(text_work(tmp_path, recipe, "ingest"))
+    data = preprocess.run(text_work(tmp_path, recipe, "preprocess", data=raw.key))
+    model = train.run(text_work(tmp_path, recipe, "train", data=data.key))
+    done = evaluate.run(text_work(tmp_path, recipe, "evaluate", data=data.key, model=model.key))
+    store = FolderStore(tmp_path / "store")
+    results = read_record(store, "runs/r/evaluation.json", EvaluationResults)
+    assert (results.task, results.metric, results.resampling_unit) == (
+        "next_token",
+        "bits_per_byte",
+        "groups",
+    )
+    assert [each.name for each in results.baselines] == ["token frequencies", "gzip"]
+    assert results.opening is not None and results.opening.unit == "documents"
+    assert results.calibration == () and results.constant_warning == ""
+    found = done.metrics
+    assert 1.5 < found["bits_per_byte"] < 3.5 < 4 < found["bits_per_byte_token_frequencies"] < 6
+    assert 1.5 < found["bits_per_byte_gzip"] < 4
+    record = read_record(store, model.key, ModelRecord)
+    assert record.encoding.vocabulary is not None and record.encoding.vocabulary.kind == "bytes"
+    assert record.val_loss == model.metrics["val_bits_per_byte"]
+    assert read_record(store, "runs/r/curve.json", TrainingCurve).metric == "bits_per_byte"
+
+
+def test_the_needs_of_a_recipe_on_texts_count_tokens(tmp_path: Path) -> None:
+    def needs(row_tokens: int) -> tuple[Need, Need, Need]:
+        recipe = Recipe.model_validate(
+            {"name": "a", "source": {"t": {"path": tmp_path, "text": {"row_tokens": row_tokens}}}}
+        )
+        found = [with_recipe_limits(each.NEED, recipe) for each in (ingest, train, evaluate)]
+        return found[0], found[1], found[2]
+
+    _, short_train, short_evaluate = needs(128)
+    read, long_train, long_evaluate = needs(1024)
+    assert read.cpu_us_per_row == ingest.NEED.cpu_us_per_row
+    assert long_train.cpu_us_per_row == 8 * short_train.cpu_us_per_row > 1000
+    assert long_evaluate.cpu_us_per_row == pytest.approx(8 * short_evaluate.cpu_us_per_row)
+    assert long_evaluate.cpu_us_per_row > 400
+    assert (long_evaluate.once_setup_s, long_evaluate.once_cpu_us_per_row) == (0, 0)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of one process is Linux's")
+def test_the_evaluation_of_texts_has_memory_for_the_logits_of_a_long_row() -> None:
+    def memory_gb(row_tokens: int) -> float:
+        text = {"row_tokens": row_tokens, "vocabulary": 8192}
+        recipe = Recipe.model_validate({"name": "a", "source": {"t": {"path": "/texts", "text": text}}})
+        return with_recipe_limits(evaluate.NEED, recipe).memory_fixed_gb
+
+    script = """if True:
+        import re, torch
+        from pathlib import Path
+        from shoestring.training.torch_.text_net import token_losses
+
+        def peak_kb():
+            # Not ru_maxrss, which begins at the memory of the process that started this one.
+            return int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])
+
+        before = peak_kb()
+        out = torch.nn.Linear(64, 8192)(torch.ones(1, 4096, 64)).detach()
+        token_losses(out, torch.zeros(1, 4096, dtype=torch.long))
+        print(peak_kb() - before)
+    """
+    measured = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    more_gb = memory_gb(4096) - memory_gb(16)
+    assert more_gb == pytest.approx(int(measured.stdout) * 1024 / 1e9, rel=0.15)
