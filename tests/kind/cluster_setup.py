@@ -48,14 +48,17 @@ class ClusterSetup:
         self._reaper_images = self._executor.submit(pack_images, folder / "reaper.tar", REAPER_IMAGES)
 
     def prepare_first_node(self) -> None:
-        """Wait until one node can run stages, with Argo and the kind overlay. Raises CommandFailed."""
-        assert self._stage_images
+        """Wait until one node can run stages, with Argo and the kind overlay, whose reaper is on the node of
+        the control plane. Raises CommandFailed.
+        """
+        assert self._stage_images and self._reaper_images
         if self._created:
             self._created.result()
         # A router's pod may go to any node, and would wait for its image on a node without it.
         self.cluster.kubectl("cordon", self.cluster.node(SECOND_NODE))
         steps: list[Future[object]] = [
-            self._executor.submit(self.cluster.load, FIRST_NODE, self._stage_images.result())
+            self._executor.submit(self.cluster.load, FIRST_NODE, self._stage_images.result()),
+            self._executor.submit(self.cluster.load, CONTROL_PLANE, self._reaper_images.result()),
         ]
         if self._created:
             script = str(ROOT / "tests/kind/install_argo.sh")
@@ -69,19 +72,16 @@ class ClusterSetup:
         except CommandFailed as failed:
             raise CommandFailed(f"{failed}\n{self.cluster.kubectl('describe', 'pods')}") from None
 
-    def prepare_other_nodes(self) -> list[Future[None]]:
-        """Begin to load the images onto the other nodes; return what to wait for."""
-        assert self._stage_images and self._reaper_images
-        stage_images, reaper_images = self._stage_images, self._reaper_images
+    def prepare_second_node(self) -> Future[None]:
+        """Begin to load the images onto the second node of stages; return what to wait for."""
+        assert self._stage_images
+        stage_images = self._stage_images
 
-        def second_node() -> None:
+        def load() -> None:
             self.cluster.load(SECOND_NODE, stage_images.result())
             self.cluster.kubectl("uncordon", self.cluster.node(SECOND_NODE))
 
-        return [
-            self._executor.submit(second_node),
-            self._executor.submit(self.cluster.load, CONTROL_PLANE, reaper_images.result()),
-        ]
+        return self._executor.submit(load)
 
 
 def create() -> None:
@@ -97,8 +97,7 @@ def create() -> None:
             setup = ClusterSetup(CLUSTER, executor)
             setup.pack(folder, STAGE_IMAGES)
             setup.prepare_first_node()
-            for node in setup.prepare_other_nodes():
-                node.result()
+            setup.prepare_second_node().result()
         CLUSTER.apply(yaml.safe_dump(workflow_template(train_pipeline)))
     except CommandFailed as failed:
         raise SystemExit(str(failed)) from None

@@ -109,16 +109,15 @@ def kind(setup: ClusterSetup, package: Path, tmp_path_factory: pytest.TempPathFa
 
 
 @pytest.fixture(scope="session", autouse=True)
-def other_nodes(kind: Kind, setup: ClusterSetup) -> list[Future[None]]:
-    """The other nodes, which get their images while a first run goes on."""
-    return setup.prepare_other_nodes()
+def second_node(kind: Kind, setup: ClusterSetup) -> Future[None]:
+    """The second node of stages, which gets its images while a first run goes on."""
+    return setup.prepare_second_node()
 
 
 @pytest.fixture(autouse=True)
-def all_nodes(other_nodes: list[Future[None]]) -> None:
+def all_nodes(second_node: Future[None]) -> None:
     """Make every test wait until all nodes are ready. Session fixtures with a run do not wait."""
-    for node in other_nodes:
-        node.result()
+    second_node.result()
 
 
 @pytest.fixture(scope="session")
@@ -160,10 +159,10 @@ def own_run(
     argo: Kind,
     package: Path,
     documentation: Documentation,
-    other_nodes: list[Future[None]],
+    second_node: Future[None],
     executor: ThreadPoolExecutor,
 ) -> Future[EndedRun]:
-    """A run of the author's pipeline, as soon as all nodes are ready.
+    """A run of the author's pipeline, as soon as the second node is ready.
 
     It goes on next to the first run, which leaves the machine idle half of the time.
     """
@@ -178,8 +177,7 @@ def own_run(
     )
 
     def go() -> EndedRun:
-        for node in other_nodes:
-            node.result()
+        second_node.result()
         run("env", "--chdir", str(package), sys.executable, "-m", "shoestring", *compile_own)
         documentation.run(argo, package, "kubectl --namespace shoestring apply --filename argo/dedupe-rows")
         recipe, *arguments = documentation.run_arguments("shoestring run my.yaml")
