@@ -34,7 +34,7 @@ from shoestring.data.recipe import Recipe
 from shoestring.data.storage.part_writer import open_part
 from shoestring.data.transforms.ingest import ingest
 from shoestring.data.transforms.preprocess import preprocess
-from shoestring.data.transforms.split import SPLITS, assign_splits
+from shoestring.data.transforms.split import SPLITS, assign_table
 from shoestring.data.transforms.target import is_known
 from shoestring.evaluation.baselines import FeatureTable, fit_boosted_trees
 from shoestring.evaluation.split_rows import read_features, read_targets
@@ -68,7 +68,7 @@ def compare(table: RealTable, folder: Path, peer: str) -> tuple[int, Floats]:
     trees = fit_boosted_trees(tables["train"], tables["val"], encoding, 0, lambda _: None)
     ours = trees.predict(tables["test"].x)
     rows = pa.concat_tables(open_part(store, raw, part) for part in raw.splits["rows"])
-    splits = assign_splits(rows, recipe.split, recipe.seed, rows.column_names).split_indices
+    splits = assign_table(rows, recipe, rows.column_names)[1].split_indices
     known = np.asarray(is_known(rows[table.target]).combine_chunks())
     text = rows[table.target].cast(pa.string()) if encoding.task != "regression" else rows[table.target]
     rows = rows.drop([table.target]).append_column("_y", text).append_column("_split", pa.array(splits))

@@ -17,8 +17,8 @@ TARGET_COLUMN = "y"
 """The target column of an encoded data set."""
 
 GROUP_COLUMN = "_group"
-"""The column of group ids in a data set that was split by groups. A bootstrap draws the rows of a group
-together."""
+"""The column of the units of rows, where the split kept several rows together. A bootstrap draws the rows of
+a unit together."""
 
 IMAGE_COLUMN = "_image"
 """The column of images: bytes of image files in a raw data set, pixels in an encoded one."""
@@ -98,7 +98,7 @@ class Vocabulary(Record):
 
 class Encoding(Record):
     """How a model reads a data set: its features, its fields with a shape, the target column `y`, and
-    `_group` if it was split by group.
+    `_group` where the split kept several rows together.
 
     Of texts, `y` is the number of bytes that the predicted tokens of a row stand for, and `_group` is the
     document that they begin with.
@@ -123,6 +123,21 @@ class Encoding(Record):
     )
 
 
+class SplitRule(Record):
+    """How rows were assigned to splits: by the hash of the unit that a row belongs to.
+
+    - groups: rows with equal values in `split.by`.
+    - documents: equal documents.
+    - distinct rows: rows of the main table that are equal but for the columns in `ignored`.
+    - rows: each row alone, by its position among rows that are equal in the same way.
+    """
+
+    unit: Literal["groups", "documents", "distinct rows", "rows"]
+    ignored: tuple[str, ...] = Field(
+        (), exclude_if=lambda ignored: not ignored, description="the target, the leaks, the names of images"
+    )
+
+
 class Manifest(StoredRecord):
     """One version of a data set: its contents, their location, and its inputs."""
 
@@ -139,6 +154,18 @@ class Manifest(StoredRecord):
     quarantined: dict[str, int] = Field({}, description="reason -> quarantined rows")
     quarantine: str | None = Field(None, description="key of the blob with the quarantined rows")
     encoding: Encoding | None = None
+    split_rule: SplitRule | None = Field(
+        None,
+        exclude_if=lambda rule: rule is None,
+        description="null: raw data; or an earlier version hashed whole rows, with the target",
+    )
+
+    @property
+    def split_unit(self) -> str:
+        """The unit of the split rule. An earlier version recorded none."""
+        if self.split_rule is not None:
+            return self.split_rule.unit
+        return "documents" if self.encoding and self.encoding.vocabulary else "rows"
 
     @property
     def blobs(self) -> tuple[str, ...]:

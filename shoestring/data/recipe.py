@@ -73,7 +73,7 @@ class Split(Record):
         (),
         description=(
             "rows with equal values in these columns (a day, a customer) go to the same split; "
-            "empty: equal rows go to the same split"
+            "empty: so do rows that are equal but for the target and leaks, where 1,000 or more differ"
         ),
     )
     train: float = Field(0.8, gt=0, lt=1)

@@ -18,6 +18,7 @@ from shoestring.data.recipe import Metric, Split, Task
 from shoestring.data.run_records import read_record, read_records
 from shoestring.data.storage.blobs import load_manifest
 from shoestring.data.storage.import_closure import import_closure, library_versions
+from shoestring.data.transforms.split import unit_name
 from shoestring.evaluation.baselines import FeatureTable, fit_boosted_trees, predict_prior
 from shoestring.evaluation.fitted_baseline import (
     FITTING_MODULE,
@@ -26,7 +27,7 @@ from shoestring.evaluation.fitted_baseline import (
     save_baseline,
 )
 from shoestring.evaluation.metrics import Targets
-from shoestring.evaluation.openings import count_opening, sealed_split, unit_name
+from shoestring.evaluation.openings import count_opening, sealed_split
 from shoestring.evaluation.resampling import RESAMPLES
 from shoestring.evaluation.results import BaselineFit, EvaluationResults, SealedOpening
 from shoestring.evaluation.significance import Predictions, ReportPhase, score_models
@@ -94,6 +95,7 @@ class Evaluation:
         units = make_units(groups, len(test))
         predictions = [self._model_predictions(test)]
         baselines, skipped = self._baselines(test, y)
+        unit = unit_name(request.split, self.manifest.split_unit)
         cpu_s, usd = training_cost(self.store, self.model.run_id)
         comparison = score_models(encoding, y, predictions + baselines, units, request.seed, self.report)
         return EvaluationResults(
@@ -106,7 +108,7 @@ class Evaluation:
             resampling_unit="groups" if grouped else "rows",
             unit_count=units.count,
             resamples=RESAMPLES,
-            opening=SealedOpening(number=number, units=units.count, unit=unit_name(request.split, is_text)),
+            opening=SealedOpening(number=number, units=units.count, unit=unit),
             model=comparison.scored_models[0],
             baselines=comparison.scored_models[1:],
             skipped_baselines=skipped,

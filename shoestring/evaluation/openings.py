@@ -17,8 +17,6 @@ from shoestring.data.recipe import Split
 from shoestring.data.run_records import read_record
 from shoestring.data.storage.blobs import load_manifest
 
-DAY_COLUMNS = frozenset({"day", "date"})
-
 
 class Opening(StoredRecord):
     """One opening of a sealed split: its number among all of them, from 1, and the run that made it."""
@@ -28,7 +26,8 @@ class Opening(StoredRecord):
 
 
 def sealed_split(store: Store, manifest: Manifest, split: Split, seed: int) -> str:
-    """Return the digest that names the test rows: of the source files, the settings of the split, its seed.
+    """Return the digest that names the test rows: of the source files, the settings of the split, its seed,
+    and where rows were hashed, of the rule and the columns that it ignored.
 
     Another choice of features gives another data set, and the same test rows.
     """
@@ -39,6 +38,8 @@ def sealed_split(store: Store, manifest: Manifest, split: Split, seed: int) -> s
         except NotInStore:
             continue
     content = {"sources": sources, "split": split.model_dump(mode="json"), "seed": seed}
+    if (rule := manifest.split_rule) is not None and rule.unit in ("distinct rows", "rows"):
+        content["rule"] = rule.model_dump(mode="json")
     return digest(json.dumps(content, sort_keys=True).encode())
 
 
@@ -61,10 +62,3 @@ def count_opening(store: Store, split_sha256: str, run_id: str) -> int:
         number += 1
     store.put(of_run, record_bytes(Opening(number=number, run_id=run_id)), if_absent=True)
     return read_record(store, of_run, Opening).number
-
-
-def unit_name(split: Split, is_text: bool = False) -> str:
-    """Return what the test split is counted in: days, groups of rows, documents, or rows."""
-    if not split.by:
-        return "documents" if is_text else "rows"
-    return "days" if split.by[-1].lower() in DAY_COLUMNS else "groups"

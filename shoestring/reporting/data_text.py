@@ -12,6 +12,12 @@ from shoestring.data.inspect.page_records import DataPage, ImageEntry, TargetEnt
 from shoestring.reporting.number_text import count, percent, quantity
 from shoestring.routing.text_table import TextTable, text_lines
 
+KEPT_TOGETHER = {
+    "": "",
+    "rows": "; each row is assigned by itself",
+    "distinct rows": "; rows that are equal but for target and leaks stay together",
+}
+
 
 def print_page(page: DataPage, out: TextIO) -> None:
     """Print the data page on `out`, with colours if it is a terminal."""
@@ -47,7 +53,8 @@ def summary_lines(page: DataPage) -> list[str]:
     ]
     expected = "" if page.is_whole else " (expected)"
     splits = ", ".join(f"{name} {count(rows)}" for name, rows in page.splits.items())
-    lines.append(f"rows with a target by split{expected}: {splits}")
+    together = KEPT_TOGETHER.get(page.unit, f"; {page.unit} stay together")
+    lines.append(f"rows with a target by split{expected}: {splits}{together}")
     if page.images is not None:
         lines.append(_images_line(page.images))
     return [*lines, page.prediction] if page.prediction else lines

@@ -87,6 +87,11 @@ def test_the_splits_of_a_small_table_are_those_of_the_run(tmp_path: Path) -> Non
         split: sum(part.rows for part in parts) for split, parts in manifest.splits.items()
     }
     assert (page.rows, page.is_whole, page.without_target) == (ROWS, True, 7)
+    assert manifest.split_rule is not None and page.unit == manifest.split_rule.unit == "rows"
+    many = {name: [*values, *values] * 2 for name, values in columns.items()}
+    many["n"] = list(range(len(many["y"])))
+    assert inspect_data(recipe_for(tmp_path, many)).unit == "distinct rows"
+    assert inspect_data(recipe_for(tmp_path, many, split={"by": ["n"]})).unit == "groups"
 
 
 def test_the_target_is_shown_as_classes_or_quantiles(tmp_path: Path) -> None:

@@ -24,8 +24,8 @@ def test_images_are_one_field_of_the_record_and_a_batch_is_a_view_of_it(
     pixels = noise(200)
     recipe = image_recipe(idx_files(tmp_path / "idx", pixels))
     _, manifest, store = preprocessed(recipe, tmp_path, format)
-    assert manifest.columns == {"y": "int32", IMAGE_COLUMN: "fixed_size_binary[24]"}
-    assert manifest.row_bytes == 28 and manifest.rows == 200
+    assert manifest.columns == {"y": "int32", IMAGE_COLUMN: "fixed_size_binary[24]", "_group": "int32"}
+    assert manifest.row_bytes == 32 and manifest.rows == 200
     assert manifest.encoding is not None and not manifest.encoding.features
     (field,) = manifest.encoding.fields
     assert (field.name, field.dtype, field.shape, field.role) == (IMAGE_COLUMN, "uint8", (1, 4, 6), "image")
@@ -34,7 +34,7 @@ def test_images_are_one_field_of_the_record_and_a_batch_is_a_view_of_it(
         samples = samples_of(store, manifest, split)
         assert samples.images is not None and samples.images.base is not None
         assert samples.images.shape == (len(samples), 1, 4, 6) and samples.images.dtype == np.uint8
-        assert samples.images.strides[0] == 28
+        assert samples.images.strides[0] == 32
         for image, target in zip(samples.images, samples.target, strict=True):
             found[image.tobytes()] = int(target)
     assert found == {image.tobytes(): number % 2 for number, image in enumerate(pixels)}

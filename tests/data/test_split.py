@@ -1,13 +1,25 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from image_sources import image_recipe
 
-from shoestring.data.recipe import Split
-from shoestring.data.transforms.split import Indices, _mix, assign_splits
+from shoestring.core.datasets import SplitRule
+from shoestring.data.recipe import Recipe, Split
+from shoestring.data.transforms.split import (
+    MIN_DISTINCT_ROWS,
+    Indices,
+    SplitAssignment,
+    _mix,
+    assign_splits,
+    assign_table,
+    count_repeats,
+)
 
 BY_DAY = Split(by=("month", "day"))
 
@@ -102,7 +114,6 @@ def test_a_group_has_one_id_and_other_groups_have_others() -> None:
     assert groups is not None
     assert (groups.reshape(-1, 3) == groups[::3, None]).all()
     assert len(np.unique(groups)) == 365
-    assert assign_splits(days(3), Split(), 0, ("month", "day")).groups is None
 
 
 def test_missing_group_values_form_a_group() -> None:
@@ -110,6 +121,77 @@ def test_missing_group_values_form_a_group() -> None:
     groups = assign_splits(table, BY_DAY, 0, ("month", "day")).groups
     assert groups is not None
     assert groups[0] == groups[1] != groups[2]
+
+
+def answers(rows: int, distinct: int, seed: int = 0) -> pa.Table:
+    """Return rows with few distinct answers, a target, and a leak that copies it."""
+    random = np.random.default_rng(seed)
+    sheet, y = random.integers(0, distinct, rows), random.integers(0, 2, rows)
+    return pa.table({"first": sheet % 7, "second": [f"s{each // 7}" for each in sheet], "y": y, "leak": -y})
+
+
+def assigned(table: pa.Table, **fields: object) -> tuple[SplitRule, SplitAssignment]:
+    recipe = {"name": "a", "source": {"t": {"path": "t.csv"}}, "target": {"column": "y"}, "leaks": ["leak"]}
+    return assign_table(table, Recipe.model_validate(recipe | fields), table.column_names)
+
+
+@pytest.mark.parametrize(("rows", "distinct"), [(2_000, 40), (6_000, 2_000), (500, 10**9)])
+def test_neither_the_target_nor_leaks_nor_the_choice_of_features_move_a_row(rows: int, distinct: int) -> None:
+    table = answers(rows, distinct)
+    rule, found = assigned(table)
+    assert rule.ignored == ("leak", "y")
+    other = table.set_column(2, "y", pa.array(np.arange(rows))).set_column(3, "leak", pa.array(["x"] * rows))
+    for again in (assigned(other), assigned(table, numeric=["first"])):
+        assert again[0] == rule and np.array_equal(again[1].split_indices, found.split_indices)
+
+
+def test_an_image_is_with_its_copies_whatever_their_labels_and_names(tmp_path: Path) -> None:
+    contents = [bytes([number % 50]) for number in range(500)]
+    names = [f"{number}.png" for number in range(500)]
+    table = pa.table({"_image": contents, "path": names, "label": np.arange(500)})
+    rule, found = assign_table(table, image_recipe(tmp_path), table.column_names)
+    assert rule == SplitRule(unit="distinct rows", ignored=("label", "path"))
+    assert found.groups is not None and len(np.unique(found.groups)) == 50
+    assert np.array_equal(found.split_indices, np.tile(found.split_indices[:50], 10))
+
+
+def test_of_two_distinct_rows_each_split_gets_its_share() -> None:
+    rule, found = assigned(answers(20_000, 2))
+    assert rule.unit == "rows" and found.groups is None
+    shares = np.bincount(found.split_indices, minlength=3) / 20_000
+    assert shares == pytest.approx([0.8, 0.1, 0.1], abs=4 * np.sqrt(0.25 / 20_000))
+
+
+def test_from_a_thousand_distinct_rows_on_equal_rows_are_one_unit() -> None:
+    numbers = np.tile(np.arange(MIN_DISTINCT_ROWS), 3)
+    few = pa.table({"a": numbers % (MIN_DISTINCT_ROWS - 1), "y": np.arange(len(numbers))})
+    many = few.set_column(0, "a", pa.array(numbers))
+    (few_rule, of_few), (many_rule, of_many) = assigned(few), assigned(many)
+    assert (few_rule.unit, many_rule.unit) == ("rows", "distinct rows")
+    assert of_few.groups is None and of_many.groups is not None
+    assert len(np.unique(of_many.groups)) == MIN_DISTINCT_ROWS
+    copies = of_many.split_indices.reshape(3, -1)
+    assert (copies == copies[0]).all()
+    # The first of equal rows is where it was with one distinct row less. Its copies were not.
+    first = slice(0, MIN_DISTINCT_ROWS - 1)
+    assert np.array_equal(of_few.split_indices[first], of_many.split_indices[first])
+    assert 0.5 < np.mean(of_few.split_indices == of_many.split_indices) < 0.9
+
+
+@given(seed=st.integers(0, 99), cuts=st.lists(st.integers(0, 900), min_size=2, max_size=2).map(sorted))
+def test_appended_rows_move_no_row_whatever_parts_hold_them(seed: int, cuts: list[int]) -> None:
+    table = answers(900, 30, seed)
+    columns = ["first", "second"]
+    _, whole = assigned(table)
+    assert np.array_equal(assigned(table[: cuts[1]])[1].split_indices, whole.split_indices[: cuts[1]])
+    parts = [table[: cuts[0]], table[cuts[0] : cuts[1]], table[cuts[1] :]]
+    repeats = count_repeats(parts, 0, columns)
+    assert repeats is not None
+    found = [
+        assign_splits(part, Split(), 0, columns, repeats.positions(index)).split_indices
+        for index, part in enumerate(parts)
+    ]
+    assert np.array_equal(np.concatenate(found), whole.split_indices)
 
 
 def test_row_hashes_are_splitmix64() -> None:

@@ -14,12 +14,14 @@ from test_evaluate import CLOCK, ROWS, evaluation_request, quiet, true_predictor
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.core import store_layout
+from shoestring.core.datasets import SplitRule
 from shoestring.core.interfaces import Store
 from shoestring.core.text import ordinal
 from shoestring.data.recipe import Split
 from shoestring.data.storage.blobs import load_manifest
+from shoestring.data.transforms.split import unit_name
 from shoestring.evaluation.evaluate import evaluate
-from shoestring.evaluation.openings import count_opening, sealed_split, unit_name
+from shoestring.evaluation.openings import count_opening, sealed_split
 
 SPLIT = "a" * 64
 
@@ -68,6 +70,25 @@ def test_the_count_goes_by_data_split_and_seed_and_not_by_features(tmp_path: Pat
     assert sealed_split(store, other_features, Split(), 0) == first
 
 
+def test_the_count_goes_by_the_rule_of_the_split_and_the_columns_that_it_ignored(tmp_path: Path) -> None:
+    store, key = dataset(tmp_path, "binary", ROWS)
+    earlier = load_manifest(store, key)
+    assert earlier.split_unit == "rows"
+
+    def of(rule: SplitRule, by: tuple[str, ...] = ()) -> str:
+        return sealed_split(store, earlier.model_copy(update={"split_rule": rule}), Split(by=by), 0)
+
+    hashed = {
+        sealed_split(store, earlier, Split(), 0),
+        of(SplitRule(unit="rows", ignored=("y",))),
+        of(SplitRule(unit="distinct rows", ignored=("y",))),
+        of(SplitRule(unit="distinct rows", ignored=("leak", "y"))),
+    }
+    assert len(hashed) == 4
+    by_day = sealed_split(store, earlier, Split(by=("day",)), 0)
+    assert of(SplitRule(unit="groups"), ("day",)) == by_day
+
+
 def test_an_evaluation_says_how_many_the_test_rows_have_had(tmp_path: Path) -> None:
     store, key = dataset(tmp_path, "binary", ROWS, groups=30)
     trained(store, key, 0.6)
@@ -84,10 +105,11 @@ def test_an_evaluation_says_how_many_the_test_rows_have_had(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("by", "unit"),
-    [((), "rows"), (("customer",), "groups"), (("date",), "days"), (("day", "hour"), "groups")],
+    [((), "distinct rows"), (("customer",), "groups"), (("date",), "days"), (("day", "hour"), "groups")],
 )
 def test_the_unit_is_what_the_split_keeps_together(by: tuple[str, ...], unit: str) -> None:
-    assert unit_name(Split(by=by)) == unit
+    # Earlier versions recorded no rule, which is read as that of rows.
+    assert unit_name(Split(by=by), "rows" if by else "distinct rows") == unit
 
 
 def test_ordinals() -> None:

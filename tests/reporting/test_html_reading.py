@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from test_html import EVERY, Story, html_of, page_of
 
 from shoestring.core.money import usd
 from shoestring.core.types import Market
+from shoestring.evaluation.results import SealedOpening
+from shoestring.reporting.html.page import page
 from shoestring.reporting.run_reader import read_run_story
 from shoestring.reporting.terminal_text import verdict_text
 from shoestring.routing.analysis.hindsight import CounterfactualOffer, Hindsight
@@ -22,6 +25,16 @@ def test_quality_comes_first(tmp_path: Path) -> None:
     html = html_of(done, tmp_path)
     assert re.findall(r"<dt>(.*?)</dt>", html)[0] == "Quality on the sealed test split"
     assert re.findall(r'<a href="#(.*?)">', html)[:2] == ["quality", "loss"]
+
+
+def test_quality_names_the_units_of_the_split(tmp_path: Path) -> None:
+    story = read_run_story(done(tmp_path).store, RUN_ID)
+    assert story.evaluation is not None
+    opening = SealedOpening(number=2, units=143, unit="distinct rows")
+    evaluation = story.evaluation.model_copy(update={"opening": opening, "unit_count": 143})
+    html = page(replace(story, evaluation=evaluation))
+    assert "the 2nd evaluation on these 143 distinct rows" in html
+    assert "Intervals by bootstrap over 143 distinct rows, 1,000 times" in html
 
 
 @EVERY

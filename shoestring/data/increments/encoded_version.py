@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from shoestring.core.datasets import DatasetPart, Manifest
+from shoestring.core.datasets import Manifest
 from shoestring.core.errors import CorruptObject, DataError, NotInStore
 from shoestring.core.interfaces import Store
 from shoestring.core.record import Count, StoredRecord
@@ -41,20 +41,18 @@ class LastEncoding:
     dictionaries: Mapping[str, ColumnDictionary]
 
 
-def last_encoding(store: Store, key: str, raw_key: str, parts: Sequence[DatasetPart]) -> LastEncoding | None:
+def last_encoding(store: Store, key: str, raw_key: str, parts: Sequence[str]) -> LastEncoding | None:
     """Return the last version of the data set; None where a new one would reuse nothing of it.
 
-    That is so if it has none of the raw `parts`; and if it was made from the same raw data set: then its
-    result is damaged, or it would be used as it is.
+    That is so if it has none of the raw `parts`, by name; and if it was made from the same raw data set: then
+    its result is damaged, or it would be used as it is.
     """
     if (version := last_version(store, key, EncodedVersion)) is None:
         return None
     try:
         manifest = load_manifest(store, version.data)
         partitions = read_partitions(open_blob(store, version.partitions), manifest)
-        if raw_key in manifest.parents or not {part.sha256 for part in parts} & {
-            each.raw for each in partitions
-        }:
+        if raw_key in manifest.parents or not {*parts} & {each.raw for each in partitions}:
             return None
         sha256 = manifest.encoding.dictionary_sha256 if manifest.encoding else ""
         return LastEncoding(version, manifest, partitions, read_dictionaries(open_blob(store, sha256)))

@@ -1,7 +1,8 @@
 """The partitions of an encoded data set: for each raw part its encoded parts, and summaries of its rows that
 merge with those of the others.
 
-One Arrow file, a row for each raw part in their order, with the columns `raw` (its digest), `train`, `val`,
+One Arrow file, a row for each raw part in their order, with the columns `raw` (its name: its digest, and of
+rows that repeat rows before it, that of their positions), `train`, `val`,
 `test` (how many of the manifest's parts are its own), `missing_targets`, and `numbers`: for each column of
 numbers the rows, count, mean, squared deviations, minimum and maximum in train.
 """

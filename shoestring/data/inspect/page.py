@@ -32,7 +32,7 @@ from shoestring.data.inspect.uses import column_uses, type_name
 from shoestring.data.recipe import Recipe
 from shoestring.data.sources.files import estimate_size
 from shoestring.data.transforms.join import JoinLookup
-from shoestring.data.transforms.split import SPLITS, assign_splits
+from shoestring.data.transforms.split import SPLITS, assign_table, unit_name
 
 MAX_CLASSES_SHOWN = 10
 UNKNOWN_USE: tuple[Use, str] = ("not used", "the types of the rows read do not fit the recipe")
@@ -108,6 +108,7 @@ def _page(
         _entry(each, owner := owners.get(each.name, recipe.main), samples[owner], *uses[each.name])
         for each in columns
     )
+    splits, unit = _splits(recipe, joined, main, target, rows * known // joined.num_rows)
     page = DataPage(
         recipe=recipe.name,
         rows=rows,
@@ -115,7 +116,8 @@ def _page(
         rows_read=joined.num_rows,
         misfits=main.misfits,
         without_target=joined.num_rows - known,
-        splits=_splits(recipe, joined, main, target, rows * known // joined.num_rows),
+        splits=splits,
+        unit=unit,
         prediction=prediction,
         refusal="",
         target=_target_entry(target) if target else None,
@@ -195,13 +197,17 @@ def _warnings(
 
 def _splits(
     recipe: Recipe, rows: pa.Table, main: TableSample, target: SampleTarget | None, known: int
-) -> dict[str, int]:
+) -> tuple[dict[str, int], str]:
+    """Return the rows of each split, and the units of the split; empty: all rows have to be counted."""
+    if main.is_whole and target is not None:
+        rule, assigned = assign_table(rows, recipe, main.rows.column_names)
+        counts = np.bincount(assigned.split_indices[target.known], minlength=len(SPLITS))
+        return dict(zip(SPLITS, map(int, counts), strict=True)), unit_name(recipe.split, rule.unit)
     shares = dict(zip(SPLITS, (recipe.split.train, recipe.split.val, recipe.split.test), strict=True))
-    if not main.is_whole or target is None:
-        return {name: round(share * known) for name, share in shares.items()}
-    assigned = assign_splits(rows, recipe.split, recipe.seed, main.rows.column_names).split_indices
-    counts = np.bincount(assigned[target.known], minlength=len(SPLITS))
-    return dict(zip(SPLITS, map(int, counts), strict=True))
+    unit = "groups" if recipe.split.by else assign_table(rows, recipe, main.rows.column_names)[0].unit
+    # Rows that were not read may differ.
+    known_unit = "" if unit == "rows" and not main.is_whole else unit_name(recipe.split, unit)
+    return {name: round(share * known) for name, share in shares.items()}, known_unit
 
 
 def _entry(column: SampleColumn, table: str, sample: TableSample, use: Use, reason: str) -> ColumnEntry:

@@ -102,6 +102,7 @@ class DataPage(StoredRecord):
         rows_read: the rows of the sample; all counts below are of these.
         misfits: rows that ingest would quarantine.
         splits: the rows with a target by split; an estimate unless `is_whole`.
+        unit: what the split keeps together: rows, distinct rows, days or groups; empty: it is not known yet.
         prediction: what is predicted, as a sentence; empty if it is refused.
         refusal: why a run would be refused; empty if it would not.
     """
@@ -113,6 +114,7 @@ class DataPage(StoredRecord):
     misfits: int
     without_target: int
     splits: dict[str, int]
+    unit: str = Field("", exclude_if=lambda unit: not unit)
     prediction: str
     refusal: str
     target: TargetEntry | None

@@ -14,7 +14,7 @@ from shoestring.data.recipe import Recipe, Target
 from shoestring.data.source import StatedKind
 from shoestring.data.sources.table import SourceTable
 from shoestring.data.sources.text.written_dates import PATTERN
-from shoestring.data.transforms.split import SPLITS, assign_splits
+from shoestring.data.transforms.split import SPLITS, assign_table
 from shoestring.data.transforms.target import TargetFit, is_above, is_known, is_numeric
 
 DECIMAL_COMMA = r"^\s*[-+]?[0-9.]*[0-9],[0-9]+\s*$"
@@ -161,12 +161,13 @@ def _require_splits(recipe: Recipe, rows: pa.Table) -> None:
     """Check that each split gets a row with a target, where the main table alone decides it."""
     if not set(recipe.split.by) <= set(rows.column_names):
         return
-    rows = rows.filter(is_known(rows[recipe.target.column]))
-    assigned = assign_splits(rows, recipe.split, recipe.seed, rows.column_names).split_indices
-    counts = np.bincount(assigned, minlength=len(SPLITS))
+    # numpy asks pyarrow for booleans by way of pandas.
+    known = np.from_dlpack(is_known(rows[recipe.target.column]).cast(pa.int8()).combine_chunks()) > 0
+    _, assigned = assign_table(rows, recipe, rows.column_names)
+    counts = np.bincount(assigned.split_indices[known], minlength=len(SPLITS))
     if empty := [split for split, count in zip(SPLITS, counts, strict=True) if not count]:
         raise DataError(
-            f"of {rows.num_rows} rows with a target, none falls into the split {' or '.join(empty)}: "
+            f"of {known.sum()} rows with a target, none falls into the split {' or '.join(empty)}: "
             "use more rows, choose a finer `split.by`, or another `seed`"
         )
 

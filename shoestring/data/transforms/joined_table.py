@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 import pyarrow as pa
 
-from shoestring.core.datasets import DatasetPart, Manifest
+from shoestring.core.datasets import DatasetPart, Manifest, SplitRule
 from shoestring.core.errors import DataError
 from shoestring.core.interfaces import Store
 from shoestring.data.recipe import Recipe
@@ -14,7 +15,15 @@ from shoestring.data.sources.check_columns import check_columns
 from shoestring.data.storage.part_writer import open_part, part_schema
 from shoestring.data.transforms.image_field import batch_images
 from shoestring.data.transforms.join import JoinLookup
-from shoestring.data.transforms.split import SplitAssignment, assign_splits
+from shoestring.data.transforms.split import (
+    RepeatedRows,
+    SplitAssignment,
+    assign_splits,
+    count_repeats,
+    has_larger_units,
+    split_rule,
+    unit_columns,
+)
 
 BATCH_ROWS = 1 << 17
 
@@ -31,6 +40,7 @@ class JoinedTable:
         check_columns(recipe, columns)
         self._recipe, self._raw, self._store = recipe, raw, store
         self._main_columns = columns[recipe.main]
+        self._unit_columns = unit_columns(recipe, self._main_columns)
         self._joined = [pa.concat_tables(self._parts(join.table)) for join in recipe.joins]
         self._lookups = [
             JoinLookup(table, join) for table, join in zip(self._joined, recipe.joins, strict=True)
@@ -46,18 +56,40 @@ class JoinedTable:
         """The digests of the parts of the other tables."""
         return [part.sha256 for join in self._recipe.joins for part in self._raw.splits[join.table]]
 
-    def batches(self, part: DatasetPart) -> Iterator[tuple[pa.Table, SplitAssignment]]:
+    @cached_property
+    def _repeats(self) -> RepeatedRows | None:
+        if has_larger_units(self._recipe):
+            return None
+        # A table of the target and leaks alone still has rows to count.
+        read = self._unit_columns or self._main_columns[:1]
+        return count_repeats(self._parts(self._recipe.main, read), self._recipe.seed, self._unit_columns)
+
+    @property
+    def split_rule(self) -> SplitRule:
+        """How the rows are assigned to splits. The rows that decide it are read first."""
+        return split_rule(self._recipe, self._main_columns, self._repeats)
+
+    @cached_property
+    def part_names(self) -> list[str]:
+        """What names each part of the main table: its digest, and where rows of it repeat rows before it,
+        that of their positions. Parts of one name have the same rows in the same splits."""
+        repeats, digests = self._repeats, [part.sha256 for part in self.parts]
+        if repeats is None:
+            return digests
+        starts = [repeats.start_digest(index) for index in range(len(digests))]
+        return ["-".join(filter(None, each)) for each in zip(digests, starts, strict=True)]
+
+    def batches(self, index: int) -> Iterator[tuple[pa.Table, SplitAssignment]]:
         """Yield the rows of one part in batches, each with the split assignment of its rows."""
-        table = open_part(self._store, self._raw, part)
-        image = self._recipe.image
-        # Equal images are in one split, whatever the names of their files.
-        columns = [name for name in table.column_names if image is None or name != image.column]
+        recipe, image = self._recipe, self._recipe.image
+        table = open_part(self._store, self._raw, self.parts[index])
+        positions = self._repeats.positions(index) if self._repeats else None
         batch_rows = BATCH_ROWS if image is None else batch_images(image)
         for start in range(0, table.num_rows, batch_rows):
             batch = table.slice(start, batch_rows)
             for lookup in self._lookups:
                 batch = lookup.join(batch)
-            yield batch, assign_splits(batch, self._recipe.split, self._recipe.seed, columns)
+            yield batch, assign_splits(batch, recipe.split, recipe.seed, self._unit_columns, positions)
 
     def schema(self) -> pa.Schema:
         """Return the columns of the batches. Raises DataError for a table without rows."""

@@ -16,7 +16,7 @@ from pydantic import JsonValue
 
 from shoestring.core import store_layout
 from shoestring.core.canonical_json import canonical_bytes
-from shoestring.core.datasets import DatasetPart, Manifest
+from shoestring.core.datasets import DatasetPart, Manifest, SplitRule
 from shoestring.core.errors import CorruptObject, DataError, NotInStore
 from shoestring.core.interfaces import Store
 from shoestring.core.record import digest
@@ -31,7 +31,7 @@ from shoestring.data.transforms.feature_kinds import ColumnKinds, column_kinds
 from shoestring.data.transforms.image_field import ImageField
 from shoestring.data.transforms.joined_table import JoinedTable
 from shoestring.data.transforms.row_encoder import RowEncoder
-from shoestring.data.transforms.split import SPLITS
+from shoestring.data.transforms.split import SPLITS, split_rule
 from shoestring.data.transforms.texts.encode_texts import encode_texts
 
 
@@ -67,20 +67,21 @@ def preprocess(
 
     if recipe.text is not None:
         texts = encode_texts(recipe, recipe.text, raw, store, new_writer, report)
-        manifest = _manifest_of_parts(recipe, raw_key, format, store, storage_class, texts.parts)
+        rule = split_rule(recipe, (), None)
+        manifest = _manifest_of_parts(recipe, raw_key, format, store, storage_class, rule, texts.parts)
         manifest = manifest.model_copy(update={"quarantined": texts.dropped, "encoding": texts.encoding})
         return save_manifest(store, manifest), manifest
     table = JoinedTable(recipe, raw, store)
     key = _versions_key(recipe, raw, table, format, storage_class)
     # Which rows were set aside is not known by part, so images are all decoded again.
-    last = None if recipe.image is not None else last_encoding(store, key, raw_key, table.parts)
+    last = None if recipe.image is not None else last_encoding(store, key, raw_key, table.part_names)
     try:
         encoded = _encode(recipe, table, last, store, new_writer, report)
     except (NotInStore, CorruptObject):
         if last is None:
             raise
         encoded = _encode(recipe, table, None, store, new_writer, report)
-    manifest = _manifest(recipe, raw_key, format, store, scratch, storage_class, encoded)
+    manifest = _manifest(recipe, raw_key, format, store, scratch, storage_class, table.split_rule, encoded)
     data = save_manifest(store, manifest)
     write_partitions(encoded.partitions, scratch / "partitions.arrow")
     partitions = put_blob(store, scratch / "partitions.arrow", storage_class)
@@ -95,6 +96,7 @@ def _manifest(
     store: Store,
     scratch: Path,
     storage_class: str,
+    rule: SplitRule,
     encoded: EncodedTable,
 ) -> Manifest:
     """Return the manifest, with the statistics of all partitions."""
@@ -102,7 +104,7 @@ def _manifest(
     recipe.metric_for(fitted.encoding.task)
     sha256 = put_blob(store, fitted.dictionaries, storage_class)
     images = encoded.encoder.images
-    manifest = _manifest_of_parts(recipe, raw_key, format, store, storage_class, encoded.parts)
+    manifest = _manifest_of_parts(recipe, raw_key, format, store, storage_class, rule, encoded.parts)
     return manifest.model_copy(
         update={
             "rows": manifest.rows - fitted.unread_rows,
@@ -121,6 +123,7 @@ def _manifest_of_parts(
     format: Format,
     store: Store,
     storage_class: str,
+    rule: SplitRule,
     by_split: Mapping[str, tuple[DatasetPart, ...]],
 ) -> Manifest:
     """Return the manifest of the encoded parts, without how models read them. Raises DataError for a split
@@ -139,6 +142,7 @@ def _manifest_of_parts(
         size_bytes=sum(part.size_bytes for part in parts),
         parents=(raw_key,),
         settings_sha256=digest(canonical_bytes(settings(recipe))),
+        split_rule=rule,
     )
 
 
@@ -150,6 +154,7 @@ def _versions_key(
         "settings": settings(recipe),
         "columns": dict(raw.columns),
         "joined": [*table.joined_parts],
+        "split_rule": table.split_rule.model_dump(mode="json"),
         "format": format,
         "storage_class": storage_class,
     }
@@ -197,16 +202,16 @@ def _encode(
     for each in last.partitions if last else ():
         known.setdefault(each.raw, []).append(each)
     if last is not None:
-        shared = Counter(each.raw for each in last.partitions) & Counter(part.sha256 for part in table.parts)
+        shared = Counter(each.raw for each in last.partitions) & Counter(table.part_names)
         report(REUSING, sum(known[raw][0].rows * count for raw, count in shared.items()))
     partitions: list[EncodedPartition] = []
     rows = 0
-    for part in table.parts:
-        if same := known.get(part.sha256):
+    for index, name in enumerate(table.part_names):
+        if same := known.get(name):
             partitions.append(same.pop())
             continue
-        partitions.append(_encode_part(table, part, encoder, new_writer, report, rows))
-        rows += part.rows
+        partitions.append(_encode_part(table, index, encoder, new_writer, report, rows))
+        rows += table.parts[index].rows
     if images is not None:
         images.check()
     if last is not None:
@@ -220,7 +225,7 @@ def _kinds(version: EncodedVersion) -> ColumnKinds:
 
 def _encode_part(
     table: JoinedTable,
-    part: DatasetPart,
+    index: int,
     encoder: RowEncoder,
     new_writer: Callable[[], PartWriter],
     report: ReportRows,
@@ -229,15 +234,15 @@ def _encode_part(
     """Write each row of a raw part, encoded, to the writer of its split."""
     writers = {split: new_writer() for split in SPLITS}
     rows = rows_before
-    for batch, assigned in table.batches(part):
+    for batch, assigned in table.batches(index):
         encoded, splits = encoder.encode(batch, assigned)
-        for index, writer in enumerate(writers.values()):
-            writer.add(encoded.filter(pa.array(splits == index)))
+        for split, writer in enumerate(writers.values()):
+            writer.add(encoded.filter(pa.array(splits == split)))
         rows += batch.num_rows
         report("encoding", rows)
     parts = {split: writer.close() for split, writer in writers.items()}
     missing, numbers = encoder.summarise()
-    return EncodedPartition(part.sha256, parts, missing, numbers)
+    return EncodedPartition(table.part_names[index], parts, missing, numbers)
 
 
 def _remove(encoder: RowEncoder, last: LastEncoding, store: Store, gone: Iterable[EncodedPartition]) -> None:
@@ -252,6 +257,6 @@ def _remove(encoder: RowEncoder, last: LastEncoding, store: Store, gone: Iterabl
 def _require_rows(parts: Mapping[str, Sequence[DatasetPart]]) -> None:
     if empty := [split for split in SPLITS if not parts[split]]:
         raise DataError(
-            f"no rows were assigned to {' and '.join(empty)}: there are too few groups (without `split.by`, "
-            "equal rows are one group); choose a finer `split.by`, or another `seed`"
+            f"no rows were assigned to {' and '.join(empty)}: there are too few units (groups of `split.by`, "
+            "or rows); choose a finer `split.by`, or another `seed`"
         )

@@ -33,7 +33,7 @@ SplitIndices = np.ndarray[Any, np.dtype[np.int64]]
 
 class RowEncoder:
     """Encodes tables of one schema. The columns of the result: numbers, then codes, `y`, `_image` where rows
-    have images, and `_group` where they are split by group.
+    have images, and `_group` unless each row is a unit.
     """
 
     def __init__(

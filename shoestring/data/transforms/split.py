@@ -1,22 +1,34 @@
-"""Assign rows to splits by a keyed hash of their group or of their values, so that rows added anywhere never
-move others.
+"""Assign rows to splits by a keyed hash of their unit, so that rows added anywhere never move others.
+
+A unit never depends on the target: rows that differ in it alone are in one split, or each is drawn by itself.
+Otherwise train would lack just the outcomes that the test split has.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from shoestring.data.recipe import Split
+from shoestring.core.datasets import SplitRule
+from shoestring.core.record import digest
+from shoestring.data.recipe import Recipe, Split
 from shoestring.data.sources.column_types import float_scalar, float_values
 
 SPLITS = ("train", "val", "test")
+DAY_COLUMNS = frozenset({"day", "date"})
+
+MIN_DISTINCT_ROWS = 1000
+"""With fewer distinct rows, each row is a unit: whole distinct rows would make for a test split of a few,
+all unseen."""
+
+COUNTED_ROWS = 1 << 14
+"""The rows whose hashes are counted at once."""
 
 Hashes = np.ndarray[Any, np.dtype[np.uint64]]
 Indices = np.ndarray[Any, np.dtype[np.int64]]
@@ -25,32 +37,156 @@ Groups = np.ndarray[Any, np.dtype[np.int32]]
 
 @dataclass(frozen=True, slots=True)
 class SplitAssignment:
-    """The index in SPLITS of each row, int64[rows], and its group id, int32[rows]: the low half of the
-    group's hash.
+    """The index in SPLITS of each row, int64[rows], and the id of its unit, int32[rows]: the low half of the
+    unit's hash.
 
-    `groups` is None when each row is assigned by itself.
+    `groups` is None when each row is a unit.
     """
 
     split_indices: Indices
     groups: Groups | None
 
 
-def assign_splits(table: pa.Table, split: Split, seed: int, columns: Sequence[str]) -> SplitAssignment:
-    """Assign the rows of a table to splits. `columns` are those of the main table, before its joins.
+def unit_columns(recipe: Recipe, names: Iterable[str]) -> list[str]:
+    """Return the columns of the main table whose values are a row's unit: all but the target, the leaks, and
+    the names of image files, whose content counts.
 
-    A group goes to the split whose share contains hash / 2^64. The hash is blake2b of the group's values;
-    when there are no groups, each row is its own group, by the values of all `columns`. So equal rows share
-    a split, wherever they stand in the data. Hashes are keyed by the seed: the shares hold on average, and
-    the more groups there are, the more closely.
+    Features are chosen after the split, and another choice has the same test rows.
     """
-    key = hashlib.blake2b(digest_size=8, key=str(seed).encode())
+    ignored = {recipe.target.column, *recipe.leaks, *([recipe.image.column] if recipe.image else [])}
+    return [name for name in names if name not in ignored]
+
+
+def split_rule(recipe: Recipe, names: Iterable[str], repeats: RepeatedRows | None) -> SplitRule:
+    """Return the rule for a table with these columns. `repeats` None: it has many distinct rows."""
+    if recipe.split.by:
+        return SplitRule(unit="groups")
+    if recipe.text is not None:
+        return SplitRule(unit="documents")
+    names = [*names]
+    ignored = tuple(sorted({*names} - {*unit_columns(recipe, names)}))
+    return SplitRule(unit="distinct rows" if repeats is None else "rows", ignored=ignored)
+
+
+def unit_name(split: Split, unit: str) -> str:
+    """Return what a user calls the units of a split: groups by a day are days. `unit`: that of its rule."""
+    if not split.by:
+        return unit
+    return "days" if split.by[-1].lower() in DAY_COLUMNS else "groups"
+
+
+class RowPositions:
+    """Numbers the rows of each distinct row, in order. `hashes`: uint64[distinct], sorted; `following`:
+    int64[distinct], the number of the next row of each."""
+
+    def __init__(self, hashes: Hashes, following: Indices) -> None:
+        self._hashes, self._following = hashes, following.copy()
+
+    def number(self, hashes: Hashes) -> Indices:
+        """Return how many equal rows precede each of these: int64[rows]."""
+        # Numbers below MIN_DISTINCT_ROWS fit int16, for which numpy sorts by radix.
+        found = np.searchsorted(self._hashes, hashes).astype(np.int16)
+        counts = np.bincount(found, minlength=len(self._hashes))
+        positions = np.empty(len(found), np.int64)
+        before = np.repeat(np.cumsum(counts) - counts, counts)
+        positions[np.argsort(found, kind="stable")] = np.arange(len(found)) - before
+        positions += self._following[found]
+        self._following += counts
+        return positions
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatedRows:
+    """The rows of a table with few distinct ones: their hashes, uint64[distinct], sorted, and how many rows
+    of each precede each part of the table, int64[parts + 1, distinct]."""
+
+    hashes: Hashes
+    before: Indices
+
+    def positions(self, part: int) -> RowPositions:
+        return RowPositions(self.hashes, self.before[part])
+
+    def start_digest(self, part: int) -> str:
+        """Return a digest of the positions from which on the rows of a part are numbered; empty: from 0."""
+        has_rows = self.before[part + 1] > self.before[part]
+        starts = np.where(has_rows, self.before[part], 0)
+        if not starts.any():
+            return ""
+        return digest(self.hashes[starts > 0].tobytes() + starts[starts > 0].tobytes())
+
+
+def count_repeats(parts: Iterable[pa.Table], seed: int, columns: Sequence[str]) -> RepeatedRows | None:
+    """Count the rows in the parts of a table that are equal in these columns.
+
+    None: there are at least `MIN_DISTINCT_ROWS` distinct rows. The parts after the last one needed to know
+    are not read.
+    """
+    distinct = np.zeros(0, np.uint64)
+    counted: list[list[tuple[Hashes, Indices]]] = []
+    for part in parts:
+        counted.append([])
+        for start in range(0, part.num_rows, COUNTED_ROWS):
+            hashes = _row_hashes(part.slice(start, COUNTED_ROWS).select([*columns]), _key(seed))
+            found, counts = np.unique(hashes, return_counts=True)
+            counted[-1].append((found, counts))
+            distinct = np.union1d(distinct, found)
+            if len(distinct) >= MIN_DISTINCT_ROWS:
+                return None
+    before = np.zeros((len(counted) + 1, len(distinct)), np.int64)
+    for index, slices in enumerate(counted, 1):
+        for found, counts in slices:
+            before[index, np.searchsorted(distinct, found)] += counts
+    return RepeatedRows(distinct, before.cumsum(axis=0))
+
+
+def assign_splits(
+    table: pa.Table, split: Split, seed: int, columns: Sequence[str], positions: RowPositions | None = None
+) -> SplitAssignment:
+    """Assign the rows of a table to splits. `columns` are its unit's; `positions`: each row is a unit.
+
+    A unit goes to the split whose share contains hash / 2^64. The hash is blake2b of the values of
+    `split.by`. Without groups, it is a hash of the values of `columns`, mixed with the position of a row that
+    repeats an earlier one. Hashes are keyed by the seed: the shares hold on average, and the more units there
+    are, the more closely.
+    """
+    key = _key(seed)
     if split.by:
         chosen = table.select(split.by)
         rows, groups = _groups(chosen)
         hashes = np.array([_hash(group, key) for group in chosen.take(rows).to_pylist()], np.uint64)
         indices = _split_indices(hashes, split)
-        return SplitAssignment(indices[groups], hashes.astype(np.uint32).view(np.int32)[groups])
-    return SplitAssignment(_split_indices(_row_hashes(table.select(list(columns)), key), split), None)
+        return SplitAssignment(indices[groups], _group_ids(hashes)[groups])
+    hashes = _row_hashes(table.select([*columns]), key)
+    if positions is None:
+        return SplitAssignment(_split_indices(hashes, split), _group_ids(hashes))
+    numbers = positions.number(hashes).astype(np.uint64)
+    # The first of equal rows stays where it is when there are many distinct rows one day.
+    hashes = np.where(numbers > 0, _mix(hashes, numbers), hashes)
+    return SplitAssignment(_split_indices(hashes, split), None)
+
+
+def assign_table(table: pa.Table, recipe: Recipe, names: Sequence[str]) -> tuple[SplitRule, SplitAssignment]:
+    """Assign all rows of a table at once. `names`: the columns of the main table, without those joined."""
+    columns = unit_columns(recipe, names)
+    repeats = None if has_larger_units(recipe) else count_repeats([table], recipe.seed, columns)
+    assigned = assign_splits(
+        table, recipe.split, recipe.seed, columns, None if repeats is None else repeats.positions(0)
+    )
+    return split_rule(recipe, names, repeats), assigned
+
+
+def has_larger_units(recipe: Recipe) -> bool:
+    """Return whether equal rows are one unit however few differ: groups, documents, and images, which are
+    equal only as copies."""
+    return bool(recipe.split.by) or recipe.text is not None or recipe.image is not None
+
+
+def _key(seed: int) -> hashlib.blake2b:
+    return hashlib.blake2b(digest_size=8, key=str(seed).encode())
+
+
+def _group_ids(hashes: Hashes) -> Groups:
+    return hashes.astype(np.uint32).view(np.int32)
 
 
 def _split_indices(hashes: Hashes, split: Split) -> Indices:
@@ -108,7 +244,7 @@ def _value_bits(column: pa.ChunkedArray, key: hashlib.blake2b) -> Hashes:
     return bits
 
 
-def _mix(values: Hashes, key: np.uint64) -> Hashes:
+def _mix(values: Hashes, key: np.uint64 | Hashes) -> Hashes:
     """Return SplitMix64's output number `values` from the state `key` (Steele, Lea and Flood 2014, figure
     16): uint64[rows]."""
     state = key + (values + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)

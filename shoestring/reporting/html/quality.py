@@ -184,7 +184,8 @@ def _fit_sentence(results: EvaluationResults, name: str, fit: BaselineFit) -> st
 
 def _conditions(results: EvaluationResults, run_id: str) -> Html:
     """Return the conditions of the comparison."""
-    unit = "groups of rows" if results.resampling_unit == "groups" else "rows"
+    unit = results.opening.unit if results.opening else results.resampling_unit
+    unit = "groups of rows" if unit == "groups" else unit
     sampled = f"{number_text.count(results.unit_count)} {unit}"
     sentences = [
         f"Intervals by bootstrap over {sampled}, {number_text.count(results.resamples)} times.",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -98,8 +97,7 @@ def _by_split(recipe: Recipe, texts: pa.Table) -> dict[str, tuple[list[bytes], G
     assigned = assign_splits(texts, recipe.split, recipe.seed, [TEXT_COLUMN])
     documents: list[bytes] = texts[TEXT_COLUMN].to_pylist()
     groups = assigned.groups
-    if groups is None:
-        groups = np.array([zlib.crc32(each) for each in documents], np.uint32).view(np.int32)
+    assert groups is not None, "documents are never numbered"
     found: dict[str, tuple[list[bytes], Groups]] = {}
     for index, split in enumerate(SPLITS):
         chosen = np.flatnonzero(assigned.split_indices == index)
