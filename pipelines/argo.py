@@ -11,10 +11,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import yaml
 from google.protobuf.json_format import MessageToDict
 
 from shoestring.config.world import WORLD_FILES
+from shoestring.config.yaml_loader import dump
 from shoestring.data.recipe import find_recipe
 from shoestring.pipelines.argo_templates import (
     container_defaults,
@@ -135,5 +135,5 @@ def write(pipeline: Any, path: Path) -> Path:
 
 
 def write_yaml(document: Yaml, path: Path) -> Path:
-    path.write_text(yaml.safe_dump(document, sort_keys=False, width=140), encoding="utf-8")
+    path.write_text(dump(document, sort_keys=False, width=140), encoding="utf-8")
     return path

@@ -26,6 +26,7 @@ from shoestring.config.policy import Policy
 from shoestring.config.tariffs import Tariffs
 from shoestring.config.world import IMAGES, PriceBook, World
 from shoestring.config.yaml_files import parse, read_text
+from shoestring.config.yaml_loader import load
 from shoestring.core.errors import WorldError
 from shoestring.core.interfaces import Clock, PodLifetime
 from shoestring.core.pod_ref import LabelledPod, LocalProcess, PodRef
@@ -229,7 +230,7 @@ def read_world_file(path: Path) -> WorldFile:
 def check_not_clusters(path: Path, text: str) -> None:
     """Raises WorldError if a file is `world.yaml` of a cluster, of which the other files are missing."""
     try:
-        content = yaml.safe_load(text)
+        content = load(text)
     except (yaml.YAMLError, ValueError):
         # The parser of world files reports it.
         return

@@ -4,18 +4,22 @@ their new names.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
+from itertools import chain
 from pathlib import Path
 from stat import S_ISREG
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import yaml
 from pydantic import ValidationError
-from yaml.constructor import ConstructorError
+from pydantic_core import ErrorDetails
 
+from shoestring.config.yaml_loader import UnclearNumber, load, written_at
 from shoestring.core.errors import UsageError
 from shoestring.core.record import SCHEMA_VERSION, Record, other_version, validation_message
+from shoestring.core.text import DECIMAL_NUMBER
 
 ParsedFile = TypeVar("ParsedFile", bound=Record)
 
@@ -77,29 +81,6 @@ RENAMED_KEYS = {
 """Keys of schema version 2 and before, and what they are called now."""
 
 
-class _ExactLoader(yaml.SafeLoader):
-    """Load a number with a decimal point as a Decimal, so that money needs no quotes: the float 0.003 is not
-    0.003.
-    """
-
-    def construct_exact(self, node: yaml.ScalarNode) -> Decimal | float:
-        try:
-            return Decimal(str(node.value).replace("_", ""))
-        except InvalidOperation:
-            return float(self.construct_yaml_float(node))
-
-    def construct_unique(self, node: yaml.MappingNode) -> Iterator[dict[Any, Any]]:
-        """Make a mapping. Raises ConstructorError: a key is written twice, and YAML would keep the last."""
-        written = [(each.tag, each.value) for each, _ in node.value if isinstance(each, yaml.ScalarNode)]
-        for each, _ in node.value:
-            if isinstance(each, yaml.ScalarNode) and written.count((each.tag, each.value)) > 1:
-                raise ConstructorError(None, None, f"{each.value!r} is written twice", each.start_mark)
-        yield from self.construct_yaml_map(node)
-
-
-_ExactLoader.add_constructor("tag:yaml.org,2002:float", _ExactLoader.construct_exact)
-_ExactLoader.add_constructor("tag:yaml.org,2002:map", _ExactLoader.construct_unique)
-
 MAX_NUMBER = 1e15
 """The largest number of a file that a person writes, in any unit: sums of a few stay exact in 64 bits."""
 
@@ -131,17 +112,61 @@ def parse(
             of a key that was renamed.
     """
     try:
-        # _ExactLoader is a SafeLoader: it makes plain values only.
-        content: Any = yaml.load(text, Loader=_ExactLoader)
+        content = load(text)
         parsed = record_type.model_validate(content)
     except ValidationError as error:
-        raise error_type(f"{place}: {_renamed(error) or validation_message(error)}{hint}") from None
+        message = _renamed(error) or validation_message(error, lambda found: _sentence(found, text))
+        raise error_type(f"{place}: {message}{hint}") from None
+    except UnclearNumber as error:
+        raise error_type(f"{place}, {error}") from None
     except (yaml.YAMLError, ValueError) as error:
         # A ValueError is a date that does not exist in the calendar.
-        raise error_type(f"{place} is not YAML: {' '.join(str(error).split())}") from None
-    if wrong := next(_out_of_range(parsed.model_dump(), ""), ""):
+        raise error_type(f"{place} is not YAML: {_yaml_sentence(error)}") from None
+    found = parsed.model_dump()
+    if wrong := next(chain(_out_of_range(found, ""), _unclear_numbers(content, found, "")), ""):
         raise error_type(f"{place}: {wrong}{hint}")
     return parsed
+
+
+KINDS = {
+    bool: "true or false",
+    int: "a number",
+    float: "a number",
+    Decimal: "a number",
+    type(None): "nothing",
+}
+KINDS |= {dict: "a mapping", list: "a list"}
+SHOWS_NO_VALUE = (
+    "enum",
+    "literal_error",
+    "int_parsing",
+    "float_parsing",
+    "bool_parsing",
+    "date_from_datetime_parsing",
+)
+"""Errors of pydantic whose messages do not hold the value."""
+
+
+def _sentence(found: ErrorDetails, text: str) -> str:
+    """Return what is wrong with one value of a YAML text: what YAML made of it where text was wanted."""
+    value, kind = found["input"], KINDS.get(type(found["input"]))
+    if found["type"] in SHOWS_NO_VALUE:
+        return f"{found['msg']}, and is {value!r}"
+    if found["type"] != "string_type" or kind is None:
+        return found["msg"]
+    written = written_at(text, found["loc"])
+    if isinstance(value, (dict, list)) and written[:1] not in ("{", "["):
+        return found["msg"]
+    quoted = f", like '{written}'" if written and "'" not in written else ""
+    comma = "; after a decimal comma, write a point" if found["loc"][-1:] == ("[key]",) else ""
+    return f"YAML reads {written or 'it'} as {kind}: put text in quotes{quoted}{comma}"
+
+
+def _yaml_sentence(error: Exception) -> str:
+    sentence = " ".join(str(error).split())
+    if isinstance(error, (yaml.parser.ParserError, yaml.scanner.ScannerError)):
+        return f"{sentence}; put text with any of : # , [ ] {{ }} & * ! | > % @ ` or a quote in it in quotes"
+    return sentence
 
 
 def _out_of_range(value: object, name: str) -> Iterator[str]:
@@ -156,6 +181,23 @@ def _out_of_range(value: object, name: str) -> Iterator[str]:
         yield f"{name}: {value:g} is more than the largest number, {MAX_NUMBER:g}"
     elif isinstance(value, float) and 0 < abs(value) < 1 / MAX_NUMBER:
         yield f"{name}: {value:g} is closer to 0 than the smallest number, {1 / MAX_NUMBER:g}"
+
+
+def _unclear_numbers(content: object, parsed: object, name: str) -> Iterator[str]:
+    """Yield a sentence for each text that became a number although it is not written as one: '0100'."""
+    if isinstance(content, dict) and isinstance(parsed, dict):
+        for key in content.keys() & parsed.keys():
+            yield from _unclear_numbers(content[key], parsed[key], f"{name}.{key}" if name else str(key))
+    elif isinstance(content, list) and isinstance(parsed, (list, tuple)):
+        for number, (each, found) in enumerate(zip(content, parsed, strict=False)):
+            yield from _unclear_numbers(each, found, f"{name}.{number}")
+    elif (
+        isinstance(content, str)
+        and isinstance(parsed, (int, float, Decimal))
+        and not isinstance(parsed, bool)
+        and not re.fullmatch(DECIMAL_NUMBER, content.strip())
+    ):
+        yield f"{name}: {content!r} is not a plain decimal number: write it like 1000 or 0.5"
 
 
 def _renamed(error: ValidationError) -> str:

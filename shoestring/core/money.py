@@ -4,10 +4,13 @@ float.
 
 from __future__ import annotations
 
-from decimal import ROUND_CEILING, Decimal, InvalidOperation
+import re
+from decimal import ROUND_CEILING, Decimal
 from typing import Annotated
 
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
+
+from shoestring.core.text import DECIMAL_NUMBER
 
 MICRO = Decimal("0.000001")
 # In micro-dollars this amount, and the sum of thousands of such amounts, fits into 64 bits.
@@ -27,16 +30,12 @@ def usd(value: object) -> Decimal:
         raise ValueError(
             f"money must be a string or a Decimal, not {value!r}: write it in quotes, like '0.003'"
         )
-    try:
-        amount = (
-            value
-            if isinstance(value, Decimal)
-            else Decimal(value)
-            if isinstance(value, int)
-            else Decimal(str(value).strip())
-        )
-    except InvalidOperation:
-        raise ValueError(f"{value!r} is not an amount of dollars: write it like '0.003'") from None
+    if isinstance(value, (int, Decimal)):
+        amount = Decimal(value)
+    elif re.fullmatch(DECIMAL_NUMBER, text := str(value).strip()):
+        amount = Decimal(text)
+    else:
+        raise ValueError(f"{value!r} is not an amount of dollars: write it like '0.003'")
     if not amount.is_finite():
         raise ValueError(f"{value!r} is not an amount of dollars: it must be finite")
     # Arithmetic on a number of a million digits overflows, so its digits are counted first.

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated, Final, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
 
 from shoestring.core.canonical_json import json_text
 from shoestring.core.store_layout import MAX_PART_BYTES, is_key
@@ -69,16 +71,19 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def validation_message(error: ValidationError) -> str:
+def validation_message(
+    error: ValidationError, sentence: Callable[[ErrorDetails], str] = lambda found: found["msg"]
+) -> str:
     """Return the errors of a validation as `field: message`, joined by semicolons.
 
-    A record of another schema version differs in many fields: then the version is all that the message names.
+    `sentence` makes the message of one error. A record of another schema version differs in many fields: then
+    the version is all that the message names.
     """
     for found in error.errors():
         if found["loc"] and found["loc"][-1] == "schema_version":
             return other_version("2 or older" if found["type"] == "missing" else found["input"])
     return "; ".join(
-        f"{'.'.join(str(step) for step in found['loc']) or 'the file'}: {found['msg']}"
+        f"{'.'.join(str(step) for step in found['loc']) or 'the file'}: {sentence(found)}"
         for found in error.errors()
     )
 

@@ -2,7 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from enum import StrEnum
+from typing import Self
+
+DECIMAL_NUMBER = r"[-+]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
+"""A number as people write it. Python also reads `1_000` and `0100`, which others read as something else."""
+
+_SEPARATORS = re.compile(r"[\s_-]")
+
+
+class WordEnum(StrEnum):
+    """Words that a person may spell in other ways: "On-Demand " and "on_demand" are on-demand."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> Self | None:
+        written = _SEPARATORS.sub("", str(value)).lower()
+        return next((each for each in cls if _SEPARATORS.sub("", each) == written), None)
 
 
 def microusd_text(microusd: int) -> str:

@@ -7,16 +7,16 @@ Times are UTC.
 from __future__ import annotations
 
 from datetime import date
-from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, Field
 
 from shoestring.core.money import Usd
 from shoestring.core.record import Count, KeyName, Record, StoredRecord
+from shoestring.core.text import WordEnum
 
 
-class Market(StrEnum):
+class Market(WordEnum):
     """How a machine is bought."""
 
     SPOT = "spot"
@@ -24,7 +24,7 @@ class Market(StrEnum):
     RESERVED = "reserved"
 
 
-class Format(StrEnum):
+class Format(WordEnum):
     """The file format of a data set's partitions."""
 
     PARQUET = "parquet"

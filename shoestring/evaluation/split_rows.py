@@ -32,7 +32,7 @@ def read_target(rows: SampleReader, encoding: Encoding, split: str) -> Targets:
         only = found[0] if encoding.task == "regression" else repr(encoding.classes[int(found[0])])
         raise DataError(
             f"all {len(y)} rows of the {split} split have the target {only}: no metric can distinguish "
-            "a good model from a bad one; give the split a larger share, or choose another `seed`"
+            "a good model from a bad one; enlarge the split, or write another `seed` in the recipe"
         )
     return y
 

@@ -39,6 +39,11 @@ SKYPILOT_COLUMNS = {"InstanceType", "Price", "Region"}
 GPUHUNT_COLUMNS = {"instance_name", "location", "price"}
 SHOESTRING_COLUMNS = {"machine", "market"}
 
+GPUHUNT_MARKETS = dict.fromkeys(("true", "1", "yes"), "spot") | dict.fromkeys(
+    ("false", "0", "no", ""), "on-demand"
+)
+"""What gpuhunt's column `spot` says of a row's market."""
+
 
 class YamlPriceList(Record):
     """A price list in YAML."""
@@ -122,6 +127,10 @@ class Catalogue:
         name = self.file.file
         read_line = next((function for needed, function in TABLE_FORMATS if needed <= columns), None)
         if read_line is None:
+            if any(";" in column for column in columns):
+                raise WorldError(
+                    f"{name} has semicolons between columns: export it with commas, and decimal points"
+                )
             known = "; or ".join(", ".join(sorted(needed)) for needed, _ in reversed(TABLE_FORMATS))
             raise WorldError(f"{name} is not a price list: its first line must name the columns {known}")
         if read_line is not _shoestring_rows and not self.file.as_of:
@@ -161,7 +170,7 @@ def _gpuhunt_rows(line: RawRow) -> RawRows:
         "gpu_count": line.get("gpu_count") or "0",
         "cores": line.get("cpu"),
         "memory_gb": line.get("memory"),
-        "market": {"true": "spot", "false": "on-demand", "": "on-demand"}.get(spot, spot),
+        "market": GPUHUNT_MARKETS.get(spot, spot),
         "usd_per_hour": line["price"],
     }
 

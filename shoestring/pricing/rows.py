@@ -133,7 +133,7 @@ def _market(value: object) -> Market:
 
 def _price(row: Mapping[str, Any], rates: Mapping[str, ExchangeRate]) -> tuple[Decimal, ExchangeRate | None]:
     """Return the dollars an hour, and the exchange rate that converted them, if any."""
-    currency = str(row.get("currency") or "USD").strip()
+    currency = str(row.get("currency") or "USD").strip().upper()
     field = "per_hour" if _empty(row.get("usd_per_hour")) else "usd_per_hour"
     if field == "usd_per_hour" and (currency != "USD" or not _empty(row.get("per_hour"))):
         raise RowError("usd_per_hour is in dollars: write per_hour and currency, or usd_per_hour alone")

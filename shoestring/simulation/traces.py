@@ -2,7 +2,8 @@
 
 The files are plain or compressed (.gz).
 
-    availability.csv    tick,ZONE,...       1 = spot capacity was available; one row each `tick_s`
+    availability.csv    tick,ZONE,...       1, true or a number of machines = spot capacity was available,
+                                            0 or false = none; one row each `tick_s`
     prices.csv          tick,ZONE,...       spot dollars an hour by tick; constant: zone,spot_usd_per_hour
     changes.csv         from_date,machine_type,region,market,usd_per_hour
 
@@ -17,6 +18,7 @@ import csv
 import gzip
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
@@ -77,7 +79,7 @@ def load_trace(model: MarketModel, pools: Sequence[Pool], starts_at: datetime) -
         raise WorldError(f"{model.trace}: name the zone of each pool in the scenario, under market.zones")
     availability = _table(_file(model.trace, "availability.csv"))
     zones: dict[str, Sequence[bool]] = {
-        pool: [value == "1" for value in _column(availability, zone, model.trace)]
+        pool: [_has_capacity(value, model.trace) for value in _column(availability, zone, model.trace)]
         for pool, zone in model.zones.items()
     }
     prices = _table(_file(model.trace, "prices.csv"))
@@ -119,6 +121,19 @@ def _changes(
     return {key: sorted(changes) for key, changes in found.items()}
 
 
+def _has_capacity(text: str, path: Path) -> bool:
+    machines = {"true": 1.0, "false": 0.0}.get(text.strip().lower())
+    if machines is None:
+        with suppress(ValueError):
+            machines = float(text)
+    if machines is None or not machines.is_integer() or machines < 0:
+        raise WorldError(
+            f"{path}: {text!r} is not an availability: write 1 or true where there was spot capacity, 0 or "
+            "false where there was none, or how many machines there were"
+        )
+    return machines > 0
+
+
 def _price(text: str, path: Path) -> Decimal:
     try:
         amount_usd = usd(Decimal(text))
@@ -145,7 +160,7 @@ def _opened(path: Path) -> TextIO:
 def _table(path: Path) -> list[dict[str, str]]:
     try:
         with _opened(path) as file:
-            rows = list(csv.DictReader(file))
+            rows = list(csv.DictReader(file, skipinitialspace=True, restval=""))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise WorldError(f"cannot read {path}: {error}") from None
     if not rows:

@@ -16,6 +16,9 @@ from shoestring.pricing.rows import PriceRow
 HEAD = "provider,region,machine,cores,gpu,gpu_count,market,usd_per_hour,as_of,source\n"
 
 
+OWN = {"a": "0.20", "b": "0.40", "gone": "0.30", "c": "0.10"}
+
+
 def row(machine: str, usd: str, market: str = "on-demand") -> str:
     return f"aws,us-east-1,{machine},4,,0,{market},{usd},2026-07-30,list\n"
 
@@ -23,7 +26,7 @@ def row(machine: str, usd: str, market: str = "on-demand") -> str:
 @pytest.fixture
 def current(tmp_path: Path) -> Path:
     path = tmp_path / "current.csv"
-    path.write_text(HEAD + row("a", "0.20") + row("b", "0.40") + row("gone", "0.30") + row("c", "0.10"))
+    path.write_text(HEAD + "".join(row(machine, usd) for machine, usd in OWN.items()))
     return path
 
 
@@ -109,12 +112,13 @@ def test_a_change_beyond_the_limit_is_shown_and_not_applied(current: Path, tmp_p
         ["aws us-east-1 gone on-demand"],
     )
     assert (
-        shoestring("prices", "refresh", current, update, "--accept").code == 0
+        shoestring("prices", "refresh", current, update, "--accept", "--force").code == 0
         and current.read_text() == update.read_text()
     )
 
 
 def test_small_changes_are_applied_and_a_fully_rejected_list_is_not(current: Path, tmp_path: Path) -> None:
+    current.write_text(HEAD + row("a", "0.20"))
     update = newer(tmp_path, row("a", "0.21"))
     assert (
         shoestring("prices", "refresh", current, update).code == 0
@@ -127,6 +131,54 @@ def test_small_changes_are_applied_and_a_fully_rejected_list_is_not(current: Pat
         and current.read_text() == HEAD + row("a", "0.21")
     )
     assert shoestring("prices", "refresh", current, tmp_path / "none.csv").code == 2
+
+
+@pytest.mark.parametrize(
+    ("update", "sentence"),
+    [
+        (row("a", "0.20") + row("b", "0.40"), "2 of 4 prices are missing in the newer list"),
+        (
+            row("a", "0.20") + row("b", "0.40") + row("c", "0.10") + row("gone", "x"),
+            "1 of 4 prices are missing",
+        ),
+        (
+            "".join(row(each, usd) for each, usd in OWN.items()).replace("07-30", "07-01"),
+            "4 of 4 prices are older than those in use (newest: 2026-07-01, in use: 2026-07-30)",
+        ),
+        (
+            "".join(row(each, usd) for each, usd in OWN.items()).replace("07-30", "07-29", 1),
+            "1 of 4 prices are older than those in use",
+        ),
+    ],
+)
+def test_an_older_or_a_truncated_list_is_refused_with_its_counts(
+    current: Path, tmp_path: Path, update: str, sentence: str
+) -> None:
+    before, path = current.read_text(), newer(tmp_path, update)
+    for options in ((), ("--accept",), ("--check",), ("--json",)):
+        ran = shoestring("prices", "refresh", current, path, *options)
+        assert (ran.code, current.read_text()) == (1, before)
+        assert sentence in ran.err and "give --force" in ran.err
+    assert shoestring("prices", "refresh", current, path, "--force").code == 0
+    assert current.read_text() == path.read_text()
+
+
+def test_a_retired_machine_among_many_is_no_truncation(current: Path, tmp_path: Path) -> None:
+    machines = [row(f"m{number}", "0.20") for number in range(40)]
+    current.write_text(HEAD + "".join(machines))
+    assert shoestring("prices", "refresh", current, newer(tmp_path, *machines[1:])).code == 0
+
+
+def test_a_market_in_another_spelling_is_the_same_market(current: Path, tmp_path: Path) -> None:
+    for spelling in ("On-Demand ", "on_demand", "ONDEMAND", " on demand"):
+        ran = shoestring(
+            "prices",
+            "refresh",
+            current,
+            newer(tmp_path, *(row(each, usd, spelling) for each, usd in OWN.items())),
+            "--json",
+        )
+        assert (ran.code, ran.json["unchanged"], ran.json["rejected"]) == (0, 4, [])
 
 
 rows = st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 500), max_size=6)

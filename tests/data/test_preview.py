@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ from shoestring.data.inspect.page import inspect_data
 from shoestring.data.inspect.preview import preview_target
 from shoestring.data.inspect.sample import WHOLE_BYTES, read_samples
 from shoestring.data.recipe import Recipe, find_recipe
+from shoestring.data.transforms.split import SPLITS, assign_table
 
 
 def preview(recipe: Recipe, whole_bytes: int = WHOLE_BYTES) -> str:
@@ -113,6 +115,26 @@ def test_too_few_rows_for_three_splits_are_refused(tmp_path: Path) -> None:
     path = csv(tmp_path, "1;1;a", "2;2;b", "3;3;a", "4;4;b")
     with pytest.raises(DataError, match="of 4 rows with a target, none falls into the split"):
         preview(recipe_of(path))
+
+
+@pytest.mark.parametrize("rows", [12, 20])
+def test_the_seed_that_is_advised_against_an_empty_split_gives_each_split_both_classes(
+    tmp_path: Path, rows: int
+) -> None:
+    path = csv(tmp_path, *(f"{row};{row % 5};{'ab'[row % 2]}" for row in range(rows)))
+    refusals = []
+    for seed in range(100):
+        try:
+            preview(recipe_of(path, seed=seed))
+        except DataError as error:
+            refusals.append(str(error))
+    (advised,) = {int(re.findall(r"write `seed: (\d+)` in the recipe", each)[0]) for each in refusals}
+    recipe = recipe_of(path, seed=advised)
+    preview(recipe)
+    table = read_samples(recipe)["rows"].rows
+    _, assigned = assign_table(table, recipe, table.column_names)
+    for split in range(len(SPLITS)):
+        assert set(table["y"].filter(pa.array(assigned.split_indices == split)).to_pylist()) == {"a", "b"}
 
 
 def test_a_late_second_value_of_a_large_parquet_file_is_found(tmp_path: Path) -> None:

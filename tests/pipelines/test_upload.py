@@ -10,6 +10,8 @@ import yaml
 from commands import shoestring
 from kfp_uploads import GOLDEN, Serve, upload
 
+from shoestring.cli.authoring.cron import kfp_cron
+
 
 def test_the_same_content_sent_twice_is_one_version(serve: Serve) -> None:
     server = serve()
@@ -173,6 +175,16 @@ def test_an_unreachable_host_is_reported_in_one_sentence(host: str, code: int, m
         (["--run", "--cron", "0 3 * * *", "--run-id", "mine"], "each run of --cron has an id of its own"),
         (["--run", "--recipe", "flights", "--run-id", "2026-11"], "is not a valid run id"),
         (["--cron", "0 3", "--recipe", "flights"], "has 2 fields"),
+        (["--cron", "0 0 3 * * *", "--recipe", "flights"], "has 6 fields"),
+        (["--cron", "60 3 * * *", "--recipe", "flights"], "the minute is 0 to 59, not '60'"),
+        (["--cron", "0 24 * * *", "--recipe", "flights"], "the hour is 0 to 23, not '24'"),
+        (["--cron", "0 3 * * 7", "--recipe", "flights"], "the weekday is 0 to 6 or sun to sat, not '7'"),
+        (["--cron", "0 3 * jän *", "--recipe", "flights"], "the month is 1 to 12 or jan to dec, not 'jän'"),
+        (["--cron", "0 3 30 2 *", "--recipe", "flights"], "never runs: no month 2 has a day 30"),
+        (["--cron", "0 3 31 apr,6,nov ?", "--recipe", "flights"], "never runs"),
+        (["--cron", "*/0 3 * * *", "--recipe", "flights"], "'*/0' is not a minute"),
+        (["--cron", "0 5-3 * * *", "--recipe", "flights"], "the range '5-3' ends before it starts"),
+        (["--cron", "@often", "--recipe", "flights"], "has 1 fields"),
         (["--token-env", "NOT_SET"], "$NOT_SET is empty"),
         (["--run", "--recipe", "nobody"], "there is no recipe called 'nobody'"),
     ],
@@ -181,3 +193,18 @@ def test_wrong_options_are_refused_before_any_request(line: list[str], message: 
     ran = upload("http://127.0.0.1:9", *line)
     assert ran.code == 2
     assert message in ran.err
+
+
+@pytest.mark.parametrize(
+    ("line", "sent"),
+    [
+        ("0 3 * * *", "0 0 3 * * *"),
+        ("*/15 8-18/2 1,15 jan-Mar MON-fri", "0 */15 8-18/2 1,15 jan-Mar MON-fri"),
+        ("0 3 31 2 1", "0 0 3 31 2 1"),
+        ("0 3 29 2 *", "0 0 3 29 2 *"),
+        ("@daily", "0 0 0 * * *"),
+        (" @Hourly ", "0 0 * * * *"),
+    ],
+)
+def test_a_valid_cron_line_is_sent_with_a_field_for_seconds(line: str, sent: str) -> None:
+    assert kfp_cron(line) == sent

@@ -131,8 +131,8 @@ def test_impossible_rows_are_rejected_with_their_numbers() -> None:
     assert [
         reason.partition(": usd_per_hour: ")[2] for reason in rejection_reasons(listed(GPUHUNT, as_of=TODAY))
     ] == [
-        "'nan' is not an amount of dollars: it must be finite",
-        "'inf' is not an amount of dollars: it must be finite",
+        "'nan' is not an amount of dollars: write it like '0.003'",
+        "'inf' is not an amount of dollars: write it like '0.003'",
     ]
 
 

@@ -60,6 +60,30 @@ def test_availability_and_preemptions_follow_the_recording(folder: Path) -> None
     assert ends_s == [60, 240]
 
 
+@pytest.mark.parametrize(
+    "ticks", ["1,1,0,1", "1.0,1.0,0.0,1.0", "True,TRUE,false,true", " 1, 1, 0, 1", "4,1,0,16"]
+)
+def test_availability_is_read_in_every_spelling(folder: Path, ticks: str) -> None:
+    (folder / "availability.csv").write_text(
+        "tick,b\n" + "".join(f"{tick},{value}\n" for tick, value in enumerate(ticks.split(",")))
+    )
+    (folder / "availability.csv.gz").unlink()
+    found, pool = market(recorded(folder, "b")), scenario_world_file(scenario()).pools[0]
+    assert [found.is_available(pool.name, SPOT, 60.0 * tick) for tick in range(4)] == [
+        True,
+        True,
+        False,
+        True,
+    ]
+
+
+@pytest.mark.parametrize("value", ["yes", "", "0.5", "-1", "nan", "inf", "1,000"])
+def test_an_unknown_availability_is_refused_with_its_value(folder: Path, value: str) -> None:
+    (folder / "availability.csv").write_text(f'tick,b\n0,1\n1,"{value}"\n')
+    with pytest.raises(WorldError, match=f"{value!r} is not an availability"):
+        market(recorded(folder, "b"))
+
+
 def test_without_spot_capacity_the_stage_is_routed_to_another_market(tmp_path: Path) -> None:
     (tmp_path / "availability.csv").write_text("tick,a\n0,0\n")
     (tmp_path / "prices.csv").write_text("zone,spot_usd_per_hour\na,1\n")

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 import yaml
 
+from shoestring.cli.authoring.cron import kfp_cron
 from shoestring.cli.options import (
     DEFAULT_NAMESPACE,
     BudgetOption,
@@ -81,17 +82,6 @@ def run_arguments(
         "budget_usd": str(budget_from_option(budget) or found.budget_usd),
         **facts,
     }
-
-
-def kfp_cron(text: str) -> str:
-    """Return a cron expression as KFP reads it, with a field for seconds. Raises UsageError."""
-    fields = text.split()
-    if len(fields) != 5:
-        raise UsageError(
-            f"--cron {text!r} has {len(fields)} fields: write minute, hour, day, month and weekday, "
-            'like "0 3 * * *"'
-        )
-    return " ".join(["0", *fields])
 
 
 def pipeline_name(path: Path) -> str:

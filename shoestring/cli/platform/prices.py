@@ -25,6 +25,9 @@ from shoestring.pricing.price_list import DEFAULT_CATALOGUE, CatalogueFile
 from shoestring.pricing.rows import PriceRow
 from shoestring.runtime.records.commitments import with_used_hours
 
+MAX_REMOVED_SHARE = 0.05
+"""Providers retire machines now and then. A list that lacks more of its prices may be half a file."""
+
 app = typer.Typer(help="Show a price list, or replace it with a newer one.", no_args_is_help=True)
 
 
@@ -104,8 +107,9 @@ def refresh(
     limit_percent: Annotated[
         float, typer.Option(min=0, help="largest change of a price, in percent, that needs no --accept")
     ] = LIMIT_PERCENT,
-    accept: Annotated[
-        bool, typer.Option("--accept", help="replace the list, however far prices moved")
+    accept: Annotated[bool, typer.Option("--accept", help="replace it, however far prices moved")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="replace it, even with an older or a much shorter one")
     ] = False,
     check: Annotated[bool, typer.Option("--check", help="only show what moved")] = False,
     as_of: AsOfOption = None,
@@ -114,13 +118,16 @@ def refresh(
 ) -> None:
     """Replace the current price list with a newer one.
 
-    If a price moved too far, the list stays, those prices are listed, and the exit code is 1.
+    If a price moved too far, or the newer list is older or much shorter, the list stays, the reason is
+    printed, and the exit code is 1.
     """
     before, after = (read_price_list(str(path), as_of, provider) for path in (current, newer))
     if not after.rows:
         raise UsageError(f"{newer}: every row was rejected; {current} is unchanged")
     found = diff_price_lists(before.rows, after.rows, limit_percent)
-    replaced = (accept or not found.over_limit) and not check
+    doubts = [] if accept or not found.over_limit else [moved_sentence(found, limit_percent)]
+    doubts += [] if force else [*age_sentences(before.rows, after.rows), *removed_sentences(found, before)]
+    replaced = not doubts and not check
     if as_json:
         facts = {"rejected": to_dicts(after.rejected), "replaced": replaced}
         typer.echo(json.dumps(found.model_dump(mode="json") | facts, indent=1))
@@ -131,13 +138,39 @@ def refresh(
         shutil.copyfile(newer, temporary)
         temporary.replace(current)
         typer.echo(f"{current} now holds the prices of {newer}", err=True)
-    elif not accept and found.over_limit:
-        typer.echo(
-            f"{current} is unchanged: {len(found.over_limit)} prices moved by more than {limit_percent:g}%; "
-            "give --accept to replace it",
-            err=True,
-        )
+    elif doubts:
+        typer.echo(f"{current} is unchanged: {'; '.join(doubts)}", err=True)
         raise typer.Exit(1)
+
+
+def moved_sentence(found: PriceListDiff, limit_percent: float) -> str:
+    return (
+        f"{len(found.over_limit)} prices moved by more than {limit_percent:g}%: give --accept to replace it"
+    )
+
+
+def age_sentences(before: Sequence[PriceRow], after: Sequence[PriceRow]) -> list[str]:
+    """Return what is wrong with the dates of the newer list, if anything."""
+    days = {row.key: row.as_of for row in before}
+    older = sum(row.as_of < days.get(row.key, row.as_of) for row in after)
+    if not older:
+        return []
+    first, last = max(days.values()), max(row.as_of for row in after)
+    return [
+        f"{older} of {len(after)} prices are older than those in use (newest: {last}, in use: {first}): "
+        "give --force to go back to them"
+    ]
+
+
+def removed_sentences(found: PriceListDiff, before: ValidatedRows) -> list[str]:
+    """Return what is wrong with the number of removed prices, if anything."""
+    removed, rows = len(found.removed), len(before.rows)
+    if removed <= MAX_REMOVED_SHARE * rows:
+        return []
+    return [
+        f"{removed} of {rows} prices are missing in the newer list, which may be truncated: "
+        "give --force to drop them"
+    ]
 
 
 def print_diff(found: PriceListDiff, after: ValidatedRows, limit_percent: float) -> None:

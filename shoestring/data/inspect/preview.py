@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +15,7 @@ from shoestring.data.recipe import Recipe, Target
 from shoestring.data.source import StatedKind
 from shoestring.data.sources.table import SourceTable
 from shoestring.data.sources.text.written_dates import PATTERN
-from shoestring.data.transforms.split import SPLITS, assign_table
+from shoestring.data.transforms.split import SPLITS, Indices, assign_table
 from shoestring.data.transforms.target import TargetFit, is_above, is_known, is_numeric
 
 DECIMAL_COMMA = r"^\s*[-+]?[0-9.]*[0-9],[0-9]+\s*$"
@@ -35,6 +36,9 @@ REMEDIES: dict[str, tuple[StatedKind, ...]] = {
     "dates with the day or the month first": ("day first", "month first"),
 }
 """The kinds that a recipe may state for each of them."""
+
+MAX_SEEDS, MAX_ROWS_TRIED = 1000, 100_000
+"""How many seeds are tried, and on how many rows in all, to advise one of them."""
 
 WRITTEN_SHARE = 0.9
 """The share of values that must match for a column to hold numbers that are written in such a way."""
@@ -163,13 +167,29 @@ def _require_splits(recipe: Recipe, rows: pa.Table) -> None:
         return
     # numpy asks pyarrow for booleans by way of pandas.
     known = np.from_dlpack(is_known(rows[recipe.target.column]).cast(pa.int8()).combine_chunks()) > 0
-    _, assigned = assign_table(rows, recipe, rows.column_names)
-    counts = np.bincount(assigned.split_indices[known], minlength=len(SPLITS))
+    counts = np.bincount(_split_of_rows(recipe, rows)[known], minlength=len(SPLITS))
     if empty := [split for split, count in zip(SPLITS, counts, strict=True) if not count]:
         raise DataError(
             f"of {known.sum()} rows with a target, none falls into the split {' or '.join(empty)}: "
-            "use more rows, choose a finer `split.by`, or another `seed`"
+            f"use more rows, or choose a finer `split.by`{_other_seed(recipe, rows, known)}"
         )
+
+
+def _split_of_rows(recipe: Recipe, rows: pa.Table) -> Indices:
+    return assign_table(rows, recipe, rows.column_names)[1].split_indices
+
+
+def _other_seed(recipe: Recipe, rows: pa.Table, known: np.ndarray[Any, np.dtype[np.bool_]]) -> str:
+    """Return the advice of a seed that gives each split two values of the target; empty: none."""
+    values = rows[recipe.target.column]
+    if recipe.target.above is not None:
+        values = is_above(values, recipe.target.above)
+    values = np.asarray(values.dictionary_encode().combine_chunks().indices.fill_null(-1))
+    for seed in range(min(MAX_SEEDS, MAX_ROWS_TRIED // max(1, rows.num_rows))):
+        found = _split_of_rows(recipe.model_copy(update={"seed": seed}), rows)
+        if all(len(np.unique(values[known & (found == split)])) > 1 for split in range(len(SPLITS))):
+            return f", or write `seed: {seed}` in the recipe (`--seed` does not change the splits)"
+    return ""
 
 
 def _sentence(target: Target, fit: TargetFit, where: str = "") -> str:

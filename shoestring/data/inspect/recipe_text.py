@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import yaml
-
+from shoestring.config.yaml_loader import dump
 from shoestring.data.inspect.guess import TABLE, RecipeGuess
 from shoestring.data.inspect.page_records import ColumnEntry
 
@@ -46,7 +45,7 @@ def recipe_text(guess: RecipeGuess, folder: Path) -> str:
 
 def scalar(text: str) -> str:
     """Return text as a YAML scalar for a flow of values, on one line, quoted where it must be."""
-    dumped = yaml.safe_dump([text], default_flow_style=True, width=1 << 30, allow_unicode=True)
+    dumped = dump([text], default_flow_style=True, width=1 << 30, allow_unicode=True)
     return dumped.strip()[1:-1]
 
 

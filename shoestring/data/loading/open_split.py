@@ -31,7 +31,7 @@ def open_split(store: Store, manifest: Manifest, split: str, scratch: Path | Non
     if not sum(part.rows for part in parts):
         raise DataError(
             f"the {split} split of {manifest.name} holds no rows: "
-            "give it a larger share, or choose another `seed`"
+            "give it a larger share, or write another `seed` in the recipe"
         )
     rows: StoredRows
     if scratch is not None and manifest.format is Format.SHARDS:

@@ -258,5 +258,5 @@ def _require_rows(parts: Mapping[str, Sequence[DatasetPart]]) -> None:
     if empty := [split for split in SPLITS if not parts[split]]:
         raise DataError(
             f"no rows were assigned to {' and '.join(empty)}: there are too few units (groups of `split.by`, "
-            "or rows); choose a finer `split.by`, or another `seed`"
+            "or rows); choose a finer `split.by`, or write another `seed` in the recipe"
         )

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import yaml
 
 from shoestring.backends.local import WallClock, default_world_path, read_world_file
 from shoestring.backends.nvml import list_gpus
+from shoestring.config.yaml_loader import dump
 from shoestring.core.errors import UsageError
 from shoestring.pricing.templates import laptop_world
 
@@ -31,7 +31,7 @@ def local_world(store: Path) -> dict[str, Any]:
 
 def write_world_file(path: Path, content: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(yaml.safe_dump(content, sort_keys=False, allow_unicode=True), encoding="utf-8")
+    path.write_text(dump(content, sort_keys=False, allow_unicode=True), encoding="utf-8")
 
 
 def ensure_default_world() -> str | None:

@@ -161,7 +161,7 @@ def _require_splits(counts: TextCounts) -> None:
     if empty := [split for split in SPLITS if not counts.by_split[split]]:
         raise DataError(
             f"of {counts.documents} documents, none falls into the split {' or '.join(empty)}: use more "
-            "documents, divide them by `text.separator`, or choose another `seed`"
+            "documents, divide them by `text.separator`, or write another `seed` in the recipe"
         )
 
 
