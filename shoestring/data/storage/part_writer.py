@@ -78,8 +78,8 @@ class PartWriter:
 
     def add_unit(self, table: pa.Table, known: Unit | None = None) -> Unit:
         """Add a batch that may end a part: this is up to its own last row and size. So equal batches make
-        equal parts, whatever is added or removed elsewhere. `known`: what it was as it was read first.
-        Returns what it is. Raises StoreFull.
+        equal parts, whatever is added or removed elsewhere. `known`: its unit, if it was computed
+        before. Returns its unit. Raises StoreFull.
         """
         unit = known or Unit.of(table)
         self.add(table, unit.size_bytes)
