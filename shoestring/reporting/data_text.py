@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TextIO
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from shoestring.core.datasets import Manifest
 from shoestring.data.inspect.page_records import DataPage, ImageEntry, TargetEntry, TextEntry
 from shoestring.reporting.number_text import count, percent, quantity
 from shoestring.routing.text_table import TextTable, text_lines
+
+MAX_REASONS_SHOWN = 5
+"""The reasons that are named, of those for which most rows were left out."""
 
 KEPT_TOGETHER = {
     "": "",
@@ -57,7 +62,7 @@ def summary_lines(page: DataPage) -> list[str]:
     lines.append(f"rows with a target by split{expected}: {splits}{together}")
     if page.images is not None:
         lines.append(_images_line(page.images))
-    return [*lines, page.prediction] if page.prediction else lines
+    return [*lines, *([page.prediction] if page.prediction else ()), *page.remarks]
 
 
 def _text_lines(page: DataPage, texts: TextEntry) -> list[str]:
@@ -91,6 +96,23 @@ def problems(page: DataPage) -> list[str]:
     found = [f"warning: {each}" for each in page.sentences]
     refused = [f"a run is refused: {page.refusal}"] if page.refusal else []
     return [*refused, *found] or ["nothing looks wrong"]
+
+
+def left_out_lines(data_sets: Sequence[Manifest]) -> list[str]:
+    """Return how many rows ingest and preprocess left out of these data sets, with the reasons."""
+    lines = []
+    for data in data_sets:
+        if found := sorted(data.quarantined.items(), key=lambda item: -item[1]):
+            reasons = ", ".join(f"{reason} ({count(rows)})" for reason, rows in found[:MAX_REASONS_SHOWN])
+            more = (
+                f", and {len(found) - MAX_REASONS_SHOWN} more reasons"
+                if len(found) > MAX_REASONS_SHOWN
+                else ""
+            )
+            stage = "ingest" if data.encoding is None else "preprocess"
+            left_out = quantity(sum(data.quarantined.values()), "row")
+            lines.append(f"{left_out} left out by {stage}: {reasons}{more}")
+    return lines
 
 
 def page_tables(page: DataPage) -> list[TextTable]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal
 
 from pydantic import BaseModel
 
 from shoestring.core import store_layout
-from shoestring.core.errors import NotInStore
+from shoestring.core.datasets import Manifest
+from shoestring.core.errors import CorruptObject, NotInStore
 from shoestring.core.interfaces import Store
 from shoestring.core.money import from_microusd
 from shoestring.core.receipt import Receipt
@@ -21,6 +24,7 @@ from shoestring.data.run_records import (
     open_run,
     read_record,
 )
+from shoestring.data.storage.blobs import load_manifest
 from shoestring.evaluation.results import EvaluationResults
 from shoestring.reporting.charges import Charge, settled_charges
 from shoestring.reporting.run_story import AttemptStory, RunStory, StageStory, StartAccount
@@ -31,6 +35,8 @@ from shoestring.spending.heartbeat import Heartbeat
 from shoestring.spending.ledger.chain import AccountChain
 from shoestring.spending.ledger.entry import read_head
 from shoestring.training.curve import TrainingCurve
+
+DATA_STAGES = ("ingest", "preprocess")
 
 
 class RunReader:
@@ -145,7 +151,17 @@ def read_run_story(store: Store, run_id: str) -> RunStory:
         data=_read_if_present(store, store_layout.data_page(run_id), DataPage),
         curve=_read_if_present(store, store_layout.curve(run_id), TrainingCurve),
         evaluation=_read_if_present(store, store_layout.evaluation(run_id), EvaluationResults),
+        data_sets=tuple(_data_sets(store, story)),
     )
+
+
+def _data_sets(store: Store, story: RunStory) -> Iterator[Manifest]:
+    """Yield the manifests that ingest and preprocess have made, of those that are still there."""
+    for stage in story.stages:
+        attempt = stage.last_attempt
+        if stage.name in DATA_STAGES and attempt and attempt.receipt and attempt.receipt.outcome:
+            with suppress(NotInStore, CorruptObject):
+                yield load_manifest(store, attempt.receipt.outcome.key)
 
 
 def _read_if_present(store: Store, key: str, record_type: type[RecordType]) -> RecordType | None:

@@ -12,6 +12,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Literal
 
+from shoestring.core.datasets import Manifest
 from shoestring.core.money import usd
 from shoestring.core.receipt import Receipt
 from shoestring.data.inspect.page_records import DataPage
@@ -116,8 +117,8 @@ class RunStory:
     """A run as its records describe it.
 
     `start_accounts` has one element per start. A refused run has none; `refusal` gives the reason. `data` is
-    the look at its data before its first start. `parent_heads` are those of its month and its campaign, which
-    change with every run.
+    the look at its data before its first start, and `data_sets` are what ingest and preprocess made of it.
+    `parent_heads` are those of its month and its campaign, which change with every run.
     """
 
     record: RunRecord
@@ -129,6 +130,7 @@ class RunStory:
     refusal: AdmissionRefusal | None = None
     parent_heads: tuple[LedgerHead, ...] = ()
     data: DataPage | None = None
+    data_sets: tuple[Manifest, ...] = ()
 
     @property
     def ledger_heads(self) -> tuple[LedgerHead, ...]:

@@ -16,6 +16,7 @@ from shoestring.reporting.summary import attempt_seconds, placed_attempt
 
 # An attempt counts as silent after this many heartbeat intervals: a busy machine is late by one or two.
 SILENT_INTERVALS = 5
+LEFT_OUT = ("quarantined_rows", "rows_left_out")
 ENDED = frozenset({"done", "reused", "stopped", "failed", "lost"})
 
 
@@ -25,7 +26,8 @@ class StageLine:
 
     `budget_usd`: what the stage may spend, with extensions; `extended_usd`: these alone. `silent_s`: seconds
     since an overdue heartbeat. `unit`: of `samples` and `total`. `is_held`: its reservation is not settled.
-    `time_shares`: where the time of a training that runs goes.
+    `time_shares`: where the time of a training that runs goes. `left_out`: rows that ingest or preprocess did
+    not use.
     """
 
     stage: str
@@ -45,6 +47,7 @@ class StageLine:
     extended_usd: Decimal
     is_held: bool
     time_shares: TimeShares | None
+    left_out: int = 0
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -96,6 +99,7 @@ def _stage_line(story: RunStory, stage: StageStory, now: datetime) -> StageLine:
         extended_usd=extended_usd,
         is_held=attempt is not None and story.is_held(attempt),
         time_shares=heartbeat.time_shares if running and heartbeat else None,
+        left_out=int(sum(outcome.metrics.get(name, 0) for name in LEFT_OUT)) if outcome else 0,
         silent_s=since_s if heartbeat and since_s > SILENT_INTERVALS * heartbeat.interval_s else None,
     )
 
@@ -136,7 +140,8 @@ def end_text(line: StageLine, spent_usd: Decimal, seconds: float) -> str:
     if line.state == "reused":
         paid = f", {number_text.dollars(spent_usd)}" if spent_usd else ""
         return f"{line.stage}: reused from the cache{paid}"
-    details = "".join(f", {each}" for each in (progress_text(line), quality_text(line)) if each)
+    left_out = f"{number_text.quantity(line.left_out, 'row')} left out" if line.left_out else ""
+    details = "".join(f", {each}" for each in (progress_text(line), left_out, quality_text(line)) if each)
     raised = ""
     if line.extended_usd and line.budget_usd is not None:
         budget, more = (number_text.dollars(amount) for amount in (line.budget_usd, line.extended_usd))

@@ -78,7 +78,7 @@ def held_usd(finished: Finished, store: Path) -> Decimal:
     )
 
 
-@pytest.mark.parametrize("left_kib", [32, 48, 96], ids="{}KiB".format)
+@pytest.mark.parametrize("left_kib", [40, 56, 96], ids="{}KiB".format)
 def test_a_run_fails_when_the_disk_fills_up_and_the_next_run_settles_it(
     small_disk: Path, finished: Finished, tmp_path: Path, left_kib: int
 ) -> None:

@@ -154,7 +154,8 @@ def test_a_faulty_column_is_named_with_its_numbers_and_its_key(
         assert change in warning.advice
     if is_named:
         assert next(each.use for each in page.columns if each.name == name) == "categorical"
-    assert page_of_run(recipe).notes == (page.prediction, f"warning: {warning.sentence}")
+    page = page_of_run(recipe)
+    assert page.notes == (page.prediction, *page.readings, f"warning: {warning.sentence}")
 
 
 def test_a_leak_that_the_recipe_names_is_no_warning(tmp_path: Path) -> None:
@@ -228,9 +229,11 @@ def test_a_feature_of_the_wrong_type_is_refused_before_ingest(tmp_path: Path) ->
 
 def test_rows_that_do_not_fit_are_counted(tmp_path: Path) -> None:
     columns = clean_columns()
-    columns["age"][3] = "unknown"
+    columns["age"][3] = "several"
     page = inspect_data(recipe_for(tmp_path, columns))
     assert (page.rows, page.rows_read, page.misfits) == (ROWS, ROWS - 1, 1)
+    [remark] = page.remarks
+    assert "age: 1 of 400 values are not a whole number; the first is 'several' in rows.csv, row 5" in remark
 
 
 def test_a_large_table_is_read_in_part(tmp_path: Path) -> None:
@@ -292,4 +295,5 @@ def test_the_notes_of_a_run_do_not_import_pandas(tmp_path: Path) -> None:
         "sys.exit('pandas' in sys.modules)"
     )
     ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert ran.stdout == "target arr_delay: binary, whether it is above 15 (`target.above`)\n"
+    assert ran.stdout.startswith("target arr_delay: binary, whether it is above 15 (`target.above`) columns")
+    assert "missing values: 'NA' in dep_time (265), " in ran.stdout

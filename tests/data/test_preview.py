@@ -14,7 +14,7 @@ import pytest
 from data_files import recipe_of
 
 from shoestring.core.errors import DataError, RecipeError
-from shoestring.data.inspect.page import inspect_data
+from shoestring.data.inspect.page import inspect_data, page_of_run
 from shoestring.data.inspect.preview import preview_target
 from shoestring.data.inspect.sample import WHOLE_BYTES, read_samples
 from shoestring.data.recipe import Recipe, find_recipe
@@ -61,12 +61,31 @@ def targets(folder: Path, values: list[Any]) -> Path:
         ),
         ([1, 5, 9], {"above": 4}, "target y: binary, whether it is above 4 (`target.above`)"),
         (["a", "b", "c"], {}, "target y: multiclass, 3 classes: a, b, c"),
+        (["1", "2"] * 10 + ["both"], {}, "target y: multiclass, 3 classes: 1, 2, both"),
+        (
+            ["1", "0", "NA"],
+            {},
+            "target y: binary, 2 classes: 0, 1; to change it, set `target.task: regression`",
+        ),
         (
             ["3,295", "12,000.5", "870"],
             {"above": 900},
             "target y: binary, whether it is above 900 (`target.above`)",
         ),
         (["12.3%", "7 %", "40%"], {"above": 10}, "target y: binary, whether it is above 10 (`target.above`)"),
+        *(
+            (
+                written,
+                {},
+                "target y: regression, a number is predicted; to change it, set `target.task: multiclass`",
+            )
+            for written in (
+                ["3,295", "12,000", "870"],
+                ["1.234,56 €", "870,10 €", "-3 €"],
+                ["12.3%", "7 %", "-", "40%"],
+                ["1 234,5", "870", "NA", "2"],
+            )
+        ),
         (["3,5", "2,25"], {"task": "binary"}, "target y: binary, 2 classes: 2.25, 3.5 (`target.task`)"),
     ],
 )
@@ -89,9 +108,17 @@ def test_the_guess_names_the_key_that_changes_it(
     [
         ([1], DataError, "the target y has 1 distinct value: there is nothing to predict"),
         ([""], DataError, "the target y has no values"),
-        (["3,5", "2,25", "1.000,5"], RecipeError, "numbers with a decimal comma, such as '3,5'"),
-        (["3,295", "12,000", "870"], RecipeError, "numbers with thousands commas, such as '3,295'"),
-        (["12.3%", "7 %", "40%"] * 4 + ["3"], RecipeError, "numbers with a percent sign, such as '12.3%'"),
+        (
+            ["12.3%", "7 %", "40%"] * 4 + ["3"],
+            RecipeError,
+            "the target y is read as text, since 15 of 195 values, such as '3', are not a number with %; "
+            "correct them to use it as such, or set `target.task: multiclass`",
+        ),
+        (
+            ["03/04/2026", "05/06/2026"],
+            RecipeError,
+            "dates such as '03/04/2026' have two readings; state `kinds: {y: day first}` or",
+        ),
     ],
 )
 def test_what_cannot_be_predicted_is_refused_with_the_reason(
@@ -171,30 +198,31 @@ def test_a_target_that_the_encoded_data_cannot_hold_is_refused(tmp_path: Path, i
         preview(recipe, WHOLE_BYTES if is_whole else 10)
 
 
-@pytest.mark.parametrize("whole_bytes", [WHOLE_BYTES, 10])
 @pytest.mark.parametrize(
-    ("written", "note"),
-    [
-        ('"0,{0:03}"', "read as text, such as '0,000'; state `kinds: {x: decimal comma}`"),
-        ('"0{0:02},{0:03}"', "read as text, such as '000,000'; state `kinds: {x: decimal comma}`"),
-    ],
+    "written", ['"1,{0:03}"', "{0} %", "${0}.20", '"$1,{0:03}"', '"0,{0:03}"', "1 {0:03}"]
 )
-def test_features_that_are_written_numbers_are_named(
-    tmp_path: Path, written: str, note: str, whole_bytes: int
-) -> None:
-    rows = (f"{number},{written.format(number)},{number % 2}" for number in range(200))
-    assert f"; x: numbers with a decimal comma are {note}" in preview(
-        recipe_of(csv(tmp_path, *rows, header="id,x,y")), whole_bytes
-    )
-
-
-@pytest.mark.parametrize("written", ['"1,{0:03}"', "{0} %", "${0}.20", '"$1,{0:03}"'])
-def test_features_that_can_be_read_in_one_way_are_numbers(tmp_path: Path, written: str) -> None:
+def test_features_that_are_written_numbers_are_numbers(tmp_path: Path, written: str) -> None:
     rows = (f"{number},{written.format(number)},{number % 2}" for number in range(200))
     page = inspect_data(recipe_of(csv(tmp_path, *rows, header="id,x,y")))
     found = next(each for each in page.columns if each.name == "x")
     assert (found.use, found.values) == ("numeric", 200)
     assert found.type.startswith("number, written with ")
+
+
+@pytest.mark.parametrize("rows", [200, 200_000], ids=["whole", "sample"])
+def test_a_text_under_numeric_is_named_with_its_row_before_anything_is_paid(
+    tmp_path: Path, rows: int
+) -> None:
+    values = ["$1.50", "?", "$2", "abc", "$3", "$4", "$5", "$6"] * (rows // 8)
+    path = csv(tmp_path, *(f"{number};{value};{number % 2}" for number, value in enumerate(values)))
+    recipe = recipe_of(path, numeric=["x"])
+    refusal = r"the numeric feature x contains text, such as 'abc' in rows.csv, row 5: correct the values"
+    with pytest.raises(RecipeError, match=refusal):
+        page_of_run(recipe)
+    assert re.search(refusal, inspect_data(recipe).refusal)
+    path.write_text(path.read_text().replace("abc", "-"))
+    [x] = [each for each in page_of_run(recipe).columns if each.name == "x"]
+    assert (x.type, x.use, {*x.missing_as}) == ("number, written with $", "numeric", {"?", "-"})
 
 
 @pytest.mark.parametrize("whole_bytes", [WHOLE_BYTES, 10])

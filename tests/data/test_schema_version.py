@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -96,18 +97,32 @@ def test_the_recipe_states_a_kind(tmp_path: Path, written: str, kind: str, read:
 
 
 @pytest.mark.parametrize(
-    ("written", "keys"),
+    ("written", "read_as", "remark"),
     [
-        ("1,234", "`kinds: {x: thousands commas}` or `kinds: {x: decimal comma}`"),
-        ("03/04/2026", "`kinds: {x: day first}` or `kinds: {x: month first}`"),
+        (
+            "1,234",
+            "number, written with thousands commas",
+            "'1,234' is read as 1234; if it is 1.234, state `kinds: {x: decimal comma}`",
+        ),
+        (
+            "03/04/2026",
+            "text",
+            "read as text, since dates such as '03/04/2026' have two readings; "
+            "state `kinds: {x: day first}` or `kinds: {x: month first}`",
+        ),
     ],
 )
-def test_what_has_two_readings_stays_text_and_the_page_tells_the_key(
-    tmp_path: Path, written: str, keys: str
+@pytest.mark.parametrize("rows", [40, 200_000], ids=["whole", "sample"])
+def test_what_has_two_readings_is_named_with_the_key_that_decides(
+    tmp_path: Path, written: str, read_as: str, remark: str, rows: int
 ) -> None:
-    page = inspect_data(write(tmp_path, "day.csv", [written] * 40))
-    assert next(each for each in page.columns if each.name == "x").type == "text"
-    assert f"read as text, such as {written!r}; state {keys}" in page.prediction
+    page = inspect_data(recipe := write(tmp_path, "day.csv", [written] * rows))
+    found = next(each for each in page.columns if each.name == "x")
+    assert (found.type, found.remarks) == (read_as, (remark,))
+    assert f"column x: {remark}" in page.notes
+    [key] = re.findall(r"`kinds: {x: ([a-z ]+)}`", remark)[:1]
+    stated = inspect_data(recipe.model_copy(update={"kinds": {"x": key}}))
+    assert next(each for each in stated.columns if each.name == "x").remarks == ()
 
 
 def test_a_misspelt_column_of_a_kind_is_refused(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from shoestring.data.inspect.page_records import (
 )
 from shoestring.data.inspect.preview import preview_target
 from shoestring.data.inspect.sample import TableSample, read_samples
+from shoestring.data.inspect.schema.column_readings import check_numeric, column_remarks
 from shoestring.data.inspect.schema.schema_changes import check_misfits, schema_changes
 from shoestring.data.inspect.texts.text_page import text_page
 from shoestring.data.inspect.uses import column_uses, type_name
@@ -33,6 +34,7 @@ from shoestring.data.recipe import Recipe
 from shoestring.data.sources.files import estimate_size
 from shoestring.data.transforms.join import JoinLookup
 from shoestring.data.transforms.split import SPLITS, assign_table, unit_name
+from shoestring.data.values import WrittenDate, WrittenNumber
 
 MAX_CLASSES_SHOWN = 10
 UNKNOWN_USE: tuple[Use, str] = ("not used", "the types of the rows read do not fit the recipe")
@@ -65,6 +67,7 @@ def inspect_samples(
     """Return the same of samples that are read already."""
     try:
         check_misfits(samples)
+        check_numeric(recipe, samples)
         prediction, refusal = preview_target(recipe, samples), ""
     except (DataError, RecipeError) as error:
         prediction, refusal = "", str(error)
@@ -83,6 +86,7 @@ def page_of_run(
         return page
     samples = read_samples(recipe, remote, known=known)
     check_misfits(samples)
+    check_numeric(recipe, samples)
     page, misfit = _page(recipe, samples, remote, preview_target(recipe, samples), known)
     if misfit is not None:
         raise misfit
@@ -105,7 +109,7 @@ def _page(
     known = int(target.known.sum()) if target else 0
     owners = {name: join.table for join in recipe.joins for name in join.columns}
     entries = tuple(
-        _entry(each, owner := owners.get(each.name, recipe.main), samples[owner], *uses[each.name])
+        _entry(recipe, each, owner := owners.get(each.name, recipe.main), samples[owner], *uses[each.name])
         for each in columns
     )
     splits, unit = _splits(recipe, joined, main, target, rows * known // joined.num_rows)
@@ -210,16 +214,23 @@ def _splits(
     return {name: round(share * known) for name, share in shares.items()}, known_unit
 
 
-def _entry(column: SampleColumn, table: str, sample: TableSample, use: Use, reason: str) -> ColumnEntry:
-    written = sample.written.get(column.name)
+def _entry(
+    recipe: Recipe, column: SampleColumn, table: str, sample: TableSample, use: Use, reason: str
+) -> ColumnEntry:
+    reading = sample.readings.get(column.name)
+    kind = reading.kind if reading else None
+    written = f", written with {kind.name}" if isinstance(kind, WrittenNumber | WrittenDate) else ""
+    is_category = column.name in recipe.categorical or use == "leak"
     return ColumnEntry(
         name=column.name,
         table=table,
-        type=type_name(column.kind) + (f", written with {written}" if written else ""),
+        type=type_name(column.kind) + written,
         use=use,
         reason=reason,
         values=len(column.values),
         missing=int((~column.filled).sum()),
+        missing_as=dict(reading.missing) if reading else {},
+        remarks=column_remarks(column.name, sample, is_category=is_category),
     )
 
 

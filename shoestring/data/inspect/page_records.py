@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import Field
@@ -9,6 +10,9 @@ from pydantic import Field
 from shoestring.core.record import Record, StoredRecord
 
 Fault = Literal["target recoded", "id", "constant", "leak in time"]
+MAX_NAMES = 6
+"""The columns of one type that are named in a sentence."""
+
 Use = Literal["target", "leak", "categorical", "numeric", "date", "text", "group", "not used"]
 
 
@@ -38,7 +42,11 @@ class SchemaChange(Record):
 
 
 class ColumnEntry(Record):
-    """One column: its type, its use and the reason of this use. `values` counts its different values."""
+    """One column: its type, its use and the reason of this use. `values` counts its different values.
+
+    `missing_as`: how often each spelling of a missing value stands in it. `remarks`: what is to know of its
+    reading, a sentence each.
+    """
 
     name: str
     table: str
@@ -47,6 +55,8 @@ class ColumnEntry(Record):
     reason: str
     values: int
     missing: int
+    missing_as: dict[str, int] = Field({}, exclude_if=lambda found: not found)
+    remarks: tuple[str, ...] = Field((), exclude_if=lambda remarks: not remarks)
 
 
 class ClassShare(Record):
@@ -91,6 +101,11 @@ class TextEntry(Record):
     findings: tuple[str, ...]
 
 
+def _names(names: Sequence[str]) -> str:
+    more = len(names) - MAX_NAMES
+    return ", ".join(names) if more <= 1 else f"{', '.join(names[:MAX_NAMES])} and {more} more"
+
+
 class DataPage(StoredRecord):
     """The columns, the rows and the target of a recipe, and the problems that a sample of its data shows.
 
@@ -126,8 +141,30 @@ class DataPage(StoredRecord):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The prediction and the warnings, as sentences."""
-        return (self.prediction, *(f"warning: {each}" for each in self.sentences))
+        """The prediction, how the columns are read, and the warnings, as sentences."""
+        return (self.prediction, *self.readings, *(f"warning: {each}" for each in self.sentences))
+
+    @property
+    def readings(self) -> tuple[str, ...]:
+        """How the columns are read: those of each type, and what is to know of single ones."""
+        if not self.columns:
+            return ()
+        of_type: dict[str, list[str]] = {}
+        for each in self.columns:
+            of_type.setdefault(each.type, []).append(each.name)
+        shown = "; ".join(f"{_names(names)}: {type_}" for type_, names in of_type.items())
+        return (f"columns: {shown}", *self.remarks)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """How missing values are written, and what is to know of the reading of single columns."""
+        places: dict[str, list[str]] = {}
+        for each in self.columns:
+            for spelling, rows in each.missing_as.items():
+                places.setdefault(spelling, []).append(f"{each.name} ({rows:,})")
+        missing = "; ".join(f"{spelling!r} in {_names(found)}" for spelling, found in places.items())
+        remarks = (f"column {each.name}: {remark}" for each in self.columns for remark in each.remarks)
+        return (*([f"missing values: {missing}"] if missing else ()), *remarks)
 
     @property
     def sentences(self) -> tuple[str, ...]:

@@ -7,41 +7,19 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from shoestring.core.errors import DataError, RecipeError
 from shoestring.data.inspect.sample import TableSample
+from shoestring.data.inspect.schema.column_readings import why_text
 from shoestring.data.recipe import Recipe, Target
-from shoestring.data.source import StatedKind
+from shoestring.data.sources.column_types import BOOLEAN, INTEGER
 from shoestring.data.sources.table import SourceTable
-from shoestring.data.sources.text.written_dates import PATTERN
 from shoestring.data.transforms.split import SPLITS, Indices, assign_table
 from shoestring.data.transforms.target import TargetFit, is_above, is_known, is_numeric
-
-DECIMAL_COMMA = r"^\s*[-+]?[0-9.]*[0-9],[0-9]+\s*$"
-WRITTEN_NUMBERS = {
-    "thousands commas": (r"^\s*[-+]?[1-9][0-9]{0,2}((,[0-9]{3})+(\.[0-9]+)?|(\.[0-9]+)?)\s*$", ","),
-    "a decimal comma": (DECIMAL_COMMA, ","),
-    "a percent sign": (r"^\s*[-+]?[0-9]+([.,][0-9]+)?\s*%\s*$", "%"),
-}
-"""Ways of writing numbers that are read as text: a pattern of all values, and the sign that some contain."""
-WRITTEN_VALUES = {f"numbers with {way}": looks for way, looks in WRITTEN_NUMBERS.items()} | {
-    "dates with the day or the month first": (PATTERN, ""),
-}
-
-REMEDIES: dict[str, tuple[StatedKind, ...]] = {
-    "numbers with thousands commas": ("thousands commas", "decimal comma"),
-    "numbers with a decimal comma": ("decimal comma",),
-    "numbers with a percent sign": ("number", "decimal comma"),
-    "dates with the day or the month first": ("day first", "month first"),
-}
-"""The kinds that a recipe may state for each of them."""
+from shoestring.data.values import TEXT
 
 MAX_SEEDS, MAX_ROWS_TRIED = 1000, 100_000
 """How many seeds are tried, and on how many rows in all, to advise one of them."""
-
-WRITTEN_SHARE = 0.9
-"""The share of values that must match for a column to hold numbers that are written in such a way."""
 
 
 def preview_target(recipe: Recipe, samples: Mapping[str, TableSample]) -> str:
@@ -56,53 +34,22 @@ def preview_target(recipe: Recipe, samples: Mapping[str, TableSample]) -> str:
     """
     target = recipe.target
     owner = next(name for name in (recipe.main, *samples) if target.column in samples[name].table.names)
-    sample, main = samples[owner], samples[recipe.main]
-    _require_features(recipe, main.table.names)
+    sample = samples[owner]
+    _require_features(recipe, samples[recipe.main].table.names)
     if owner == recipe.main and sample.whole is not None:
         rows = sample.whole.rows
         sample.whole.quarantine.check(rows.num_rows)
+        _require_reading(target, sample, rows[target.column].type)
         fit = _fitted(target, [rows[target.column]])
         _require_splits(recipe, rows)
-        return _sentence(target, fit) + _written_note(recipe, rows)
+        return _sentence(target, fit)
     columns, rows_read = [sample.rows[target.column]], sample.rows_read
     if not sample.is_whole and len(_outcomes(columns[0], target).unique().drop_null()) < 2:
         columns = _first_columns(sample.table, target)
         rows_read = sum(map(len, columns))
+    _require_reading(target, sample, columns[0].type)
     where = "" if sample.is_whole else f" in the first {rows_read:,} rows"
-    return _sentence(target, _fitted(target, columns), where) + _written_note(recipe, main.rows)
-
-
-def _written_note(recipe: Recipe, rows: pa.Table) -> str:
-    """Return a warning about features that are numbers written so that they are read as text."""
-    ignored = {recipe.target.column, *recipe.leaks, *recipe.categorical, *recipe.kinds}
-    found: dict[str, list[str]] = {}
-    for name in rows.column_names:
-        if name not in ignored and pa.types.is_string(rows[name].type) and (way := _written_as(rows[name])):
-            found.setdefault(way, []).append(name)
-    return "".join(
-        f"; {', '.join(names)}: {way} are read as text, such as {_example(rows[names[0]], way)}; "
-        f"{_remedy(names[0], way)}"
-        for way, names in found.items()
-    )
-
-
-def _remedy(name: str, way: str) -> str:
-    return "state " + " or ".join(f"`kinds: {{{name}: {kind}}}`" for kind in REMEDIES[way])
-
-
-def _example(texts: pa.ChunkedArray, way: str) -> str:
-    return repr(texts.filter(pc.match_substring(texts, WRITTEN_VALUES[way][1]))[0].as_py())
-
-
-def _written_as(texts: pa.ChunkedArray) -> str:
-    """Return how these texts are written as numbers or dates, a key of WRITTEN_VALUES; empty: they are
-    not."""
-    for way, (pattern, sign) in WRITTEN_VALUES.items():
-        share = pc.mean(pc.match_substring_regex(texts, pattern).cast(pa.int8())).as_py()
-        has_sign = pc.any(pc.match_substring(texts, sign)).as_py()
-        if share is not None and share >= WRITTEN_SHARE and has_sign:
-            return way
-    return ""
+    return _sentence(target, _fitted(target, columns), where)
 
 
 def _require_features(recipe: Recipe, names: list[str]) -> None:
@@ -140,25 +87,23 @@ def _fitted(target: Target, columns: list[pa.ChunkedArray]) -> TargetFit:
     known = [column.filter(is_known(column)) for column in columns]
     if not sum(map(len, known)):
         raise DataError(f"the target {target.column} has no values: every row is empty, or not a number")
-    if target.task in (None, "regression") and not is_numeric(kind):
-        _refuse_written_numbers(target, known)
     fit = TargetFit(target, kind)
     for column in known:
         fit.add(column)
     return fit
 
 
-def _refuse_written_numbers(target: Target, columns: list[pa.ChunkedArray]) -> None:
-    texts = pa.chunked_array([chunk for column in columns for chunk in column.cast(pa.string()).chunks])
-    if not (way := _written_as(texts)):
+def _require_reading(target: Target, sample: TableSample, kind: pa.DataType) -> None:
+    """Raise RecipeError for a target of text that was probably meant to be numbers or dates."""
+    reading = sample.readings.get(target.column)
+    if target.task not in (None, "regression") or is_numeric(kind) or reading is None:
         return
-    classes = (
-        "" if target.above is not None else ", or set `target.task: multiclass` to predict them as classes"
-    )
-    raise RecipeError(
-        f"the target {target.column} holds {way}, such as {_example(texts, way)}: "
-        f"{_remedy(target.column, way)}{classes}"
-    )
+    # Classes may be whole numbers and a word.
+    if reading.kind != TEXT or reading.nearest in (INTEGER, BOOLEAN):
+        return
+    if reason := why_text(target.column, reading):
+        classes = "" if target.above is not None else ", or set `target.task: multiclass` to predict classes"
+        raise RecipeError(f"the target {target.column} is {reason}{classes}")
 
 
 def _require_splits(recipe: Recipe, rows: pa.Table) -> None:

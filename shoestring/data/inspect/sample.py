@@ -22,8 +22,7 @@ from shoestring.data.sources.files import list_data_files
 from shoestring.data.sources.images.image_tables import LABEL_COLUMN, PATH_COLUMN, ImagePaths
 from shoestring.data.sources.quarantine import ColumnMisfits, Quarantine
 from shoestring.data.sources.table import SourceTable, TypesChanged
-from shoestring.data.sources.text.written_dates import WrittenDate
-from shoestring.data.sources.text.written_numbers import WrittenNumber
+from shoestring.data.sources.text.type_guess import ColumnReading
 from shoestring.data.sources.untyped_table import UntypedTable
 from shoestring.data.transforms.ingest import open_source, open_table
 
@@ -55,7 +54,7 @@ class TableSample:
 
     `rows_read` counts the rows that these were chosen from, and `misfits` those among the chosen that do not
     fit the types. With `is_whole`, these are all rows of the table. `whole`: the table itself, if it is
-    small. `table` reads on. `written`: how the numbers of columns are written that are no plain ones.
+    small. `table` reads on. `readings`: of the columns of text, how ingest would read them.
     `misfit_values`: by column, of those that have any.
     """
 
@@ -64,7 +63,7 @@ class TableSample:
     misfits: int
     is_whole: bool
     table: SourceTable
-    written: Mapping[str, str]
+    readings: Mapping[str, ColumnReading] = field(default_factory=dict)
     whole: WholeTable | None = None
     misfit_values: Mapping[str, ColumnMisfits] = field(default_factory=dict)
 
@@ -110,7 +109,7 @@ def read_image_sample(name: str, files: Sequence[DataFile], table: SourceTable) 
         found = read_sample(name, [file for file in files if file.kind], table.table)
         return dataclasses.replace(found, table=table, is_whole=False, whole=None)
     rows = pa.concat_tables(table.peek([LABEL_COLUMN, PATH_COLUMN]))
-    return TableSample(_kept_rows(rows, MAX_SAMPLE_ROWS), rows.num_rows, 0, False, table, {})
+    return TableSample(_kept_rows(rows, MAX_SAMPLE_ROWS), rows.num_rows, 0, False, table)
 
 
 def read_sample(
@@ -146,10 +145,10 @@ def read_sample(
     rows = _kept_rows(found, max_rows)
     is_whole &= rows.num_rows == found.num_rows
     if not isinstance(table, UntypedTable):
-        return TableSample(rows, found.num_rows, 0, is_whole, table, {})
+        return TableSample(rows, found.num_rows, 0, is_whole, table)
     read = rows.num_rows, found.num_rows
-    typed, misfits, written, values = _typed(rows, table, lambda index: _place(index, read, starts))
-    return TableSample(typed, found.num_rows, misfits, is_whole, table, written, None, values)
+    typed, misfits, readings, values = _typed(rows, table, lambda index: _place(index, read, starts))
+    return TableSample(typed, found.num_rows, misfits, is_whole, table, readings, None, values)
 
 
 def _sample_of_whole(whole: WholeTable, table: SourceTable, max_rows: int | None) -> TableSample:
@@ -160,7 +159,7 @@ def _sample_of_whole(whole: WholeTable, table: SourceTable, max_rows: int | None
         misfits=misfits,
         is_whole=rows.num_rows == whole.rows.num_rows,
         table=table,
-        written=table.written if isinstance(table, UntypedTable) else {},
+        readings=table.readings if isinstance(table, UntypedTable) else {},
         whole=whole,
         misfit_values=whole.quarantine.misfits,
     )
@@ -209,11 +208,11 @@ def _blocks(table: SourceTable) -> Iterator[pa.Table]:
 
 def _typed(
     rows: pa.Table, table: UntypedTable, place: Callable[[int], tuple[str, int]]
-) -> tuple[pa.Table, int, dict[str, str], dict[str, ColumnMisfits]]:
-    """Return the rows that fit, as their inferred types; the number of the others; how numbers are written;
+) -> tuple[pa.Table, int, dict[str, ColumnReading], dict[str, ColumnMisfits]]:
+    """Return the rows that fit, as their inferred types; the number of the others; how the columns are read;
     and the values that do not fit. `place` returns the file and the row number of a row.
     """
-    written: dict[str, str] = {}
+    readings: dict[str, ColumnReading] = {}
     values_of: dict[str, ColumnMisfits] = {}
     columns: list[pa.Array] = []
     bad = np.zeros(rows.num_rows, bool)
@@ -221,9 +220,8 @@ def _typed(
         texts = rows[name].combine_chunks()
         guess = table.guess(name)
         guess.add(texts)
-        if isinstance(kind := guess.kind(), WrittenNumber | WrittenDate):
-            written[name] = kind.name
-        values, misfit = parse_column(texts, kind)
+        readings[name] = guess.reading()
+        values, misfit = parse_column(texts, readings[name].kind)
         columns.append(values)
         bad |= misfit
         if misfit.any():
@@ -231,7 +229,7 @@ def _typed(
             values_of[name] = ColumnMisfits(int(misfit.sum()), texts[first].as_py(), *place(first))
     typed = pa.table(columns, names=rows.column_names)
     fitting = typed.take(_indices(np.flatnonzero(~bad))) if bad.any() else typed
-    return fitting, int(bad.sum()), written, values_of
+    return fitting, int(bad.sum()), readings, values_of
 
 
 def _spread(count: int, most: int) -> np.ndarray[Any, np.dtype[np.int64]]:

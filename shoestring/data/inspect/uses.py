@@ -10,8 +10,13 @@ import pyarrow as pa
 from shoestring.data.inspect.columns import SampleColumn
 from shoestring.data.inspect.page_records import Use
 from shoestring.data.recipe import Recipe
-from shoestring.data.transforms.encode import MAX_INFERRED_CATEGORIES, MIN_CATEGORY_ROWS, FeatureKind
-from shoestring.data.transforms.feature_kinds import date_columns, feature_types, possible_texts
+from shoestring.data.transforms.encode import MIN_CATEGORY_ROWS, FeatureKind
+from shoestring.data.transforms.feature_kinds import (
+    date_columns,
+    feature_types,
+    kind_of_whole_numbers,
+    possible_texts,
+)
 from shoestring.data.transforms.hashing.hashed_text import BUCKETS, is_free_text
 
 
@@ -62,18 +67,13 @@ def _use(
     if name in dates:
         return "date", "`dates`" if is_named else "its month, weekday, hour and moment"
     if name in features:
-        kind = features[name] or _kind_of_values(column)
+        kind = features[name] or kind_of_whole_numbers(len(column.values))
         return (kind, f"`{kind}`") if is_named else _inferred_use(column, kind)
     if name in recipe.split.by:
         return "group", "`split.by`"
     if is_named:
         return "not used", "not named under `categorical`, `numeric`, `dates` or `texts`"
     return "not used", "a time of day"
-
-
-def _kind_of_values(column: SampleColumn) -> FeatureKind:
-    """Return the kind of a column of whole numbers."""
-    return "categorical" if len(column.values) <= MAX_INFERRED_CATEGORIES else "numeric"
 
 
 def _inferred_use(column: SampleColumn, kind: FeatureKind) -> tuple[Use, str]:

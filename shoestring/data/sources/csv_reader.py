@@ -19,13 +19,12 @@ import pyarrow as pa
 import pyarrow.csv
 
 from shoestring.core.errors import DataError, ShoestringError
-from shoestring.data.sources.column_types import COLUMN_TYPES, TEXT
+from shoestring.data.sources.column_types import TEXT_KINDS
 from shoestring.data.sources.data_file import DataFile, open_unpacked, read_header
 from shoestring.data.sources.fixed_kinds import NOT_FIXED, FixedKinds
 from shoestring.data.sources.quarantine import Quarantine
-from shoestring.data.sources.text.written_dates import WRITTEN_DATES
-from shoestring.data.sources.text.written_numbers import written_kinds
 from shoestring.data.sources.untyped_table import UntypedTable
+from shoestring.data.values import TEXT
 
 MIN_BUFFER_BYTES = 1 << 16
 
@@ -68,7 +67,9 @@ class CsvFile:
                     delimiter=self.header.delimiter, newlines_in_values=True, invalid_row_handler=skip
                 ),
                 convert_options=pyarrow.csv.ConvertOptions(
-                    column_types=dict.fromkeys(self.header.columns, TEXT), strings_can_be_null=True
+                    column_types=dict.fromkeys(self.header.columns, TEXT),
+                    strings_can_be_null=True,
+                    null_values=[""],
                 ),
             )
             try:
@@ -136,7 +137,4 @@ def open_csv_table(files: Sequence[DataFile], fixed: FixedKinds = NOT_FIXED) -> 
                 f"{other.name} has the columns {', '.join(other.header.names)}, "
                 f"and {first} has {', '.join(names)}"
             )
-    # Who writes decimal commas separates columns by another sign.
-    has_commas = any(file.header.delimiter == "," for file in found)
-    kinds = (*COLUMN_TYPES, *written_kinds("." if has_commas else None), *WRITTEN_DATES)
-    return UntypedTable(found, dict.fromkeys(names, kinds), fixed)
+    return UntypedTable(found, dict.fromkeys(names, TEXT_KINDS), fixed)

@@ -11,14 +11,11 @@ from shoestring.data.source import StatedKind
 from shoestring.data.sources.column_types import (
     BOOLEAN,
     INTEGER,
-    NUMBER,
-    TEXT,
     TIMESTAMP,
     TIMESTAMP_UTC,
     ColumnKind,
 )
-from shoestring.data.sources.text.written_dates import WrittenDate
-from shoestring.data.sources.text.written_numbers import SIGNS, DecimalSign, WrittenNumber
+from shoestring.data.values import NUMBER, SIGNS, TEXT, DecimalSign, WrittenDate, WrittenNumber
 
 
 class FixedKind(NamedTuple):
@@ -37,7 +34,7 @@ NOT_FIXED: FixedKinds = MappingProxyType({})
 
 
 def _signed(decimal: DecimalSign, *signs: str) -> tuple[WrittenNumber, ...]:
-    return tuple(WrittenNumber(sign, decimal, is_certain=True) for sign in signs)
+    return tuple(WrittenNumber(sign, decimal) for sign in signs)
 
 
 STATED: dict[StatedKind, tuple[ColumnKind, ...]] = {

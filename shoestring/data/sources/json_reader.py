@@ -19,8 +19,7 @@ from shoestring.data.sources.column_types import (
     COLUMN_TYPES,
     INTEGER,
     MAX_MISMATCH_SHARE,
-    NUMBER,
-    TEXT,
+    TEXT_KINDS,
     TIMESTAMP,
     TIMESTAMP_UTC,
     ColumnKind,
@@ -29,13 +28,12 @@ from shoestring.data.sources.data_file import SAMPLE_BYTES, DataFile, open_unpac
 from shoestring.data.sources.fixed_kinds import NOT_FIXED, FixedKinds
 from shoestring.data.sources.quarantine import Quarantine
 from shoestring.data.sources.table import FixedColumns
-from shoestring.data.sources.text.written_dates import WRITTEN_DATES
-from shoestring.data.sources.text.written_numbers import written_kinds
 from shoestring.data.sources.untyped_table import UntypedTable
+from shoestring.data.values import NUMBER, TEXT, WRITTEN_DATES
 
 DATES: tuple[ColumnKind, ...] = (TIMESTAMP, TIMESTAMP_UTC, *WRITTEN_DATES)
 KINDS: dict[str, tuple[ColumnKind, ...]] = {
-    "text": (*COLUMN_TYPES, *written_kinds(None), *WRITTEN_DATES),
+    "text": TEXT_KINDS,
     "a number": (INTEGER, NUMBER),
     "true or false": (BOOLEAN,),
 }

@@ -10,10 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from shoestring.data.sources.column_types import (
-    TEXT,
     TYPE_NAMES,
     ColumnKind,
-    TypeGuess,
     arrow_type,
     kind_name,
     parse_column,
@@ -22,8 +20,8 @@ from shoestring.data.sources.data_file import SAMPLE_BYTES
 from shoestring.data.sources.fixed_kinds import KINDS, NOT_FIXED, FixedKinds
 from shoestring.data.sources.quarantine import Misfit, Quarantine
 from shoestring.data.sources.table import FixedColumns, TypesChanged
-from shoestring.data.sources.text.written_dates import WrittenDate
-from shoestring.data.sources.text.written_numbers import WrittenNumber
+from shoestring.data.sources.text.type_guess import ColumnReading, TypeGuess
+from shoestring.data.values import TEXT, WrittenDate, WrittenNumber
 
 BLOCK_BYTES = 8 << 20
 
@@ -70,6 +68,7 @@ class UntypedTable:
         self._candidates = candidates
         self._kinds: dict[str, ColumnKind] = {}
         self._empty: set[str] = set()
+        self.readings: dict[str, ColumnReading] = {}
 
     @property
     def schema(self) -> pa.Schema:
@@ -149,6 +148,7 @@ class UntypedTable:
             yield _schema(kinds).empty_table()
         self._kinds = {name: guess.kind() for name, guess in guesses.items()}
         self._empty = {name for name, guess in guesses.items() if not guess.has_values}
+        self.readings = {name: guess.reading() for name, guess in guesses.items()}
         if self._kinds != kinds:
             raise TypesChanged
 

@@ -51,8 +51,7 @@ def column_kinds(recipe: Recipe, table: JoinedTable, schema: pa.Schema) -> Colum
             elif len(undecided[name]) <= MAX_INFERRED_CATEGORIES:
                 undecided[name] |= {*pc.unique(column.drop_null()).to_pylist()}
     decided: dict[str, FeatureKind] = {
-        name: kind or ("categorical" if len(undecided[name]) <= MAX_INFERRED_CATEGORIES else "numeric")
-        for name, kind in features.items()
+        name: kind or kind_of_whole_numbers(len(undecided[name])) for name, kind in features.items()
     }
     for date in dates:
         decided |= {date: "numeric", **dict.fromkeys(part_names(date), "categorical")}
@@ -96,6 +95,11 @@ def feature_types(recipe: Recipe, schema: pa.Schema) -> dict[str, FeatureKind | 
         for field in _free_columns(recipe, schema)
         if not pa.types.is_temporal(field.type)
     }
+
+
+def kind_of_whole_numbers(distinct: int) -> FeatureKind:
+    """Return the kind of a column of whole numbers that has so many different values."""
+    return "categorical" if distinct <= MAX_INFERRED_CATEGORIES else "numeric"
 
 
 def possible_texts(recipe: Recipe, schema: pa.Schema) -> list[str]:

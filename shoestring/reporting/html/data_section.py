@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoestring.reporting.data_text import page_tables, problems, summary_lines
+from shoestring.reporting.data_text import left_out_lines, page_tables, problems, summary_lines
 from shoestring.reporting.html.markup import Html, table, tag, text
 from shoestring.reporting.number_text import as_sentence
 from shoestring.reporting.run_story import RunStory
@@ -10,11 +10,13 @@ from shoestring.routing.text_table import TextTable
 
 
 def data_section(story: RunStory) -> Html | None:
-    """Return what looks wrong, the columns and the target; None for a run that has no data page."""
+    """Return what looks wrong, the rows left out, the columns and the target; None for a run without a data
+    page."""
     page = story.data
     if page is None:
         return None
-    lines = [tag("p", as_sentence(line)) for line in (*problems(page), *summary_lines(page))]
+    found = (*problems(page), *summary_lines(page), *left_out_lines(story.data_sets))
+    lines = [tag("p", as_sentence(line)) for line in found]
     return text(*lines, *(_html_table(each) for each in page_tables(page)))
 
 

@@ -245,6 +245,7 @@ def test_an_admission_looks_at_the_data_once_and_says_what_will_be_predicted(
         text=True,
         check=True,
     )
-    one_look, admission, sentence = ran.stdout.splitlines()
+    one_look, admission, sentence, *readings = ran.stdout.splitlines()
     assert one_look == admission != "0"
     assert sentence == "target arr_delay: binary, whether it is above 15 (`target.above`)"
+    assert readings[0].startswith("columns: year, month, day, ")
