@@ -33,7 +33,7 @@ from stopwatch_cases import CASES, ON_DEMAND, SPOT, Case, PriceCase
 
 from shoestring.backends.processes import descendants
 from shoestring.core.pod_ref import LocalProcess, PodRef
-from shoestring.runtime.supervisor.attempt import CHECK_EVERY_S, EXIT_S
+from shoestring.spending.exit_money import CHECK_EVERY_S, EXIT_S
 
 MORE_USD = ON_DEMAND * 20 / 3600
 """What the budget is above the smallest one that is accepted."""

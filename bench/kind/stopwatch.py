@@ -71,7 +71,7 @@ from shoestring.core.interfaces import Store
 from shoestring.core.money import usd
 from shoestring.routing.placement import POD_GRACE_S, RUN_LABEL
 from shoestring.runtime.records.overhead import OVERHEAD
-from shoestring.runtime.supervisor.attempt import CHECK_EVERY_S, EXIT_S
+from shoestring.spending.exit_money import CHECK_EVERY_S, EXIT_S
 from shoestring.spending.heartbeat import silence_limit_s
 from shoestring.spending.ledger.ledger import Ledger
 

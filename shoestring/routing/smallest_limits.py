@@ -124,10 +124,10 @@ def typable_s(seconds: Decimal) -> float:
     return float((seconds / step).to_integral_value(ROUND_CEILING) * step)
 
 
-def smallest_plan_costs(question: Question, candidates: Candidates) -> list[tuple[int, int]]:
-    """Return each stage's expected and P95 micro-dollars in the plan that needs the smallest budget.
+def smallest_plan_costs(question: Question, candidates: Candidates) -> list[tuple[int, OfferCost]]:
+    """Return each stage's target (or CACHED) and its cost in the plan that needs the smallest budget.
 
-    P95 is for the fewest samples of an elastic stage. Empty: no budget is enough.
+    Empty: no budget is enough.
     """
     plans = find_plans(question, candidates, RunLimits.of(question))
     smallest_usd = _smallest_budget_usd(question, plans)
@@ -136,8 +136,7 @@ def smallest_plan_costs(question: Question, candidates: Candidates) -> list[tupl
     question = question.model_copy(update={"budget_usd": smallest_usd})
     plans = find_plans(question, candidates, RunLimits.of(question))
     steps = [] if plans.chosen is None else [plans.current.step(plans.chosen), *plans.path]
-    costs = [step_cost(candidates, stage, step) for stage, step in enumerate(steps)]
-    return [(cost.est_microusd, cost.p95_min_microusd) for cost in costs]
+    return [(step.target, step_cost(candidates, stage, step)) for stage, step in enumerate(steps)]
 
 
 def step_cost(candidates: Candidates, stage: int, step: PlanStep) -> OfferCost:

@@ -84,7 +84,7 @@ def admission_decision(
     check_run_limits(world, request.budget_usd, request.recipe.campaign)
     check_stage_names(request)
     question = build_question(world, stage_request_at_start(world, request, spent_usd, stage_budgets))
-    return decide_with_headroom(question, enumerate_offers(question))
+    return decide_with_headroom(question, enumerate_offers(question), world.policy)
 
 
 def store_refusal(store: Store, decision: Decision) -> Refused:

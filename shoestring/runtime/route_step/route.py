@@ -16,13 +16,15 @@ from shoestring.core.text import join_names
 from shoestring.data.run_records import Run, read_record
 from shoestring.data.storage.blobs import put_blob
 from shoestring.routing.dag import build_dag
-from shoestring.routing.decide import decide
+from shoestring.routing.decide import choose
 from shoestring.routing.decision import Choice, Decision
+from shoestring.routing.offers.enumerate import enumerate_offers
 from shoestring.routing.pages.explain import as_markdown
 from shoestring.routing.placement import driver_outputs
 from shoestring.routing.question import Question
 from shoestring.runtime.admission.admit import find_or_admit, store_refusal
 from shoestring.runtime.admission.build_question import build_question
+from shoestring.runtime.admission.extension_headroom import leaving_exits
 from shoestring.runtime.admission.first_request import (
     RunRequest,
     after_waiting,
@@ -150,9 +152,11 @@ def reserve_choice(
     races = MAX_RACES
     while True:
         question = shared.noted(ask())
-        decision = decide(question)
+        offers = enumerate_offers(question)
+        question = leaving_exits(question, offers, world.policy)
+        decision = choose(question, offers)
         if decision.choice is None and may_be_late(run, question):
-            decision = decide(question.without_deadline())
+            decision = choose(question.without_deadline(), offers)
         if decision.choice is None:
             raise store_refusal(world.store, decision)
         amount_usd = reservation_usd(question, decision.choice)

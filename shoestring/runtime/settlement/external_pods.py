@@ -20,6 +20,7 @@ from shoestring.routing.decision import Decision
 from shoestring.runtime.route_step.external_components import cost_of_periods_usd
 from shoestring.runtime.supervisor.attempt import Attempt
 from shoestring.runtime.supervisor.extension import due_ahead_usd, extend_reservation
+from shoestring.spending.exit_money import min_extension_usd
 from shoestring.spending.heartbeat import Heartbeat
 from shoestring.spending.ledger.account import Reservation
 from shoestring.spending.ledger.ledger import Ledger
@@ -123,7 +124,7 @@ def extend(ledger: Ledger, attempt: Attempt, spent_usd: Decimal) -> str:
 
     The request names the amount that it extends, so two reapers extend it once.
     """
-    min_usd = 2 * attempt.exit_usd + max(Decimal(0), spent_usd - attempt.reserved_usd)
+    min_usd = min_extension_usd(attempt.exit_usd) + max(Decimal(0), spent_usd - attempt.reserved_usd)
     try:
         extend_reservation(attempt, ledger, min_usd, id=f"reaper/{attempt.reserved_usd}")
     except BudgetExceeded as error:

@@ -21,15 +21,10 @@ from shoestring.routing.decision import Choice, Decision
 from shoestring.routing.pages.decision_view import reserved_later_s
 from shoestring.runtime.records.receipts import NO_USAGE
 from shoestring.runtime.supervisor.spend_limits import SpendLimits
+from shoestring.spending.exit_money import exit_price_usd, seconds_usd
 from shoestring.spending.heartbeat import HIGH_MEMORY_SHARE
 from shoestring.spending.meter import Meter, RateChanges
 from shoestring.stages.work import Origin, StageProgress
-
-# The duration of an exit. Its price, and that of the stage's own checkpoint, are kept back from every
-# reservation.
-EXIT_S = 0.5
-# How often the child's progress, usage, price and guardrails are checked.
-CHECK_EVERY_S = 1.0
 
 
 @dataclass(slots=True)
@@ -136,13 +131,9 @@ class Attempt:
 
     @property
     def exit_usd(self) -> Decimal:
-        """The price of a clean exit: a checkpoint, a grace period, the last ledger entries, and the pod's own
-        end; on a floating market also that of a rise to on-demand that has not been read yet.
-        """
-        checkpoint_s = self.decision.question.needs[0].checkpoint_s
-        exit_usd = self.price_usd(EXIT_S + checkpoint_s + self.world.policy.pod_exit_s)
-        unread_usd_per_hour = self.fallback_usd_per_hour - self.usd_per_hour
-        return exit_usd + usd(unread_usd_per_hour * Decimal(str(CHECK_EVERY_S)) / 3600)
+        """The price of a clean exit at this moment, which is kept back from the reservation."""
+        end_s = self.decision.question.needs[0].checkpoint_s + self.world.policy.pod_exit_s
+        return exit_price_usd(self.usd_per_hour, self.fallback_usd_per_hour, end_s)
 
     @property
     def usd_per_hour(self) -> Decimal:
@@ -178,7 +169,7 @@ class Attempt:
 
     def price_usd(self, seconds: float) -> Decimal:
         """Return the price of seconds that are reserved ahead: a spot price may rise to on-demand in them."""
-        return usd(self.fallback_usd_per_hour * Decimal(str(seconds)) / 3600)
+        return seconds_usd(self.fallback_usd_per_hour, seconds)
 
     def limit_meter(self) -> Meter:
         """Return the meter that limits the stage. While no price can be read, it expects the fallback price

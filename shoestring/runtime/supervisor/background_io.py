@@ -12,10 +12,6 @@ from typing import Protocol
 
 from shoestring.core.errors import StoreError
 
-# How long a supervisor waits for an answer that is due. The price of this time is kept back from every
-# reservation, so it is paid for even if no answer comes.
-ANSWER_TIMEOUT_S = 1.0
-
 
 class ExtensionRequests(Protocol):
     """Requests for more money, and their answers."""

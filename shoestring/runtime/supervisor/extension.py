@@ -10,7 +10,9 @@ from shoestring.core.money import usd
 from shoestring.runtime.admission.extension_headroom import EXTENSION_SHARE
 from shoestring.runtime.records.overhead import overhead_excess_usd, overhead_reservation
 from shoestring.runtime.supervisor.attempt import Attempt
-from shoestring.runtime.supervisor.background_io import ANSWER_TIMEOUT_S, ExtensionRequests
+from shoestring.runtime.supervisor.background_io import ExtensionRequests
+from shoestring.spending.exit_money import ANSWER_TIMEOUT_S, min_extension_usd
+from shoestring.spending.ledger.account import AccountState
 from shoestring.spending.ledger.ledger import Ledger
 
 # A stage asks for an extension this long before its money ends, but with at most this share of its
@@ -44,7 +46,7 @@ def extend_or_stop(attempt: Attempt, ledger: Ledger, requests: ExtensionRequests
     timeout_s = LATE_START_TIMEOUT_S if is_first_look else ANSWER_TIMEOUT_S
     if is_due or (is_near and attempt.reserved_usd != attempt.extension_asked_at_usd):
         attempt.extension_asked_at_usd = attempt.reserved_usd
-        min_usd = max(2 * attempt.exit_usd, due_usd - attempt.reserved_usd)
+        min_usd = max(min_extension_usd(attempt.exit_usd), due_usd - attempt.reserved_usd)
         requests.ask(partial(extend_reservation, attempt, ledger, min_usd))
     take_extension(attempt, requests, timeout_s if is_due else 0.0)
 
@@ -56,7 +58,8 @@ def due_ahead_usd(attempt: Attempt, reserved_usd: Decimal) -> Decimal:
 
 def extend_reservation(attempt: Attempt, ledger: Ledger, min_usd: Decimal, id: str = "") -> Decimal:
     """Extend the reservation by half of the P95, or by `min_usd` and twice what is due ahead of time if that
-    is more, or by what is left if that is less but at least `min_usd`; return the amount.
+    is more; return the amount. It is all that is left where that is less but at least `min_usd`, or where
+    the rest would be too little for another extension.
 
     What is reserved for later stages is not touched. With an `id` the request can be repeated.
 
@@ -68,7 +71,11 @@ def extend_reservation(attempt: Attempt, ledger: Ledger, min_usd: Decimal, id: s
     # A stage with a small P95 that starts late would ask again at each look otherwise.
     ahead_usd = min_usd + 2 * due_ahead_usd(attempt, attempt.reserved_usd + min_usd)
     more_usd = usd(max(attempt.choice.p95_usd * EXTENSION_SHARE, ahead_usd))
-    keep_usd = attempt.choice.reserved_later_usd + missing_overhead_usd(attempt, ledger)
+    state = ledger.state(account)
+    keep_usd = attempt.choice.reserved_later_usd + missing_overhead_usd(attempt, state)
+    if state.left_usd is not None:
+        rest_usd = state.left_usd - keep_usd - more_usd
+        more_usd += rest_usd if 0 < rest_usd < min_extension_usd(attempt.exit_usd) else 0
     try:
         ledger.extend(account, name, more_usd, keep_usd, id=id)
     except BudgetExceeded as error:
@@ -79,10 +86,10 @@ def extend_reservation(attempt: Attempt, ledger: Ledger, min_usd: Decimal, id: s
     return more_usd
 
 
-def missing_overhead_usd(attempt: Attempt, ledger: Ledger) -> Decimal:
+def missing_overhead_usd(attempt: Attempt, state: AccountState) -> Decimal:
     """Return what the run's overhead costs above its reservation: no stage may spend that."""
     start = attempt.run.start
-    held = ledger.state(start.account).reservations.get(overhead_reservation(start))
+    held = state.reservations.get(overhead_reservation(start))
     return overhead_excess_usd(attempt.world, attempt.run, held.amount_usd) if held else Decimal(0)
 
 

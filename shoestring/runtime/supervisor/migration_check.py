@@ -35,7 +35,8 @@ from shoestring.routing.question import ZERO_USD, Question
 from shoestring.runtime.records.current_prices import current_quote
 from shoestring.runtime.records.receipt_history import known_receipts
 from shoestring.runtime.records.receipts import AttemptResult, make_receipt
-from shoestring.runtime.supervisor.attempt import EXIT_S, Attempt
+from shoestring.runtime.supervisor.attempt import Attempt
+from shoestring.spending.exit_money import EXIT_S
 
 # The first samples come too soon after the start to measure a speed.
 MIN_MEASURED_S = 1.0

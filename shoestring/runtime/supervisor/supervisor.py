@@ -25,7 +25,7 @@ from shoestring.core.errors import StageFailed, StageStopped, StoreError
 from shoestring.core.pod_ref import LocalProcess, PodRef
 from shoestring.core.record import record_bytes
 from shoestring.runtime.admission.admit import LAUNCHER_VARIABLE
-from shoestring.runtime.supervisor.attempt import CHECK_EVERY_S, Attempt
+from shoestring.runtime.supervisor.attempt import Attempt
 from shoestring.runtime.supervisor.background_io import BackgroundIO
 from shoestring.runtime.supervisor.child import ChildResult
 from shoestring.runtime.supervisor.child_process import (
@@ -44,6 +44,7 @@ from shoestring.runtime.supervisor.migration_check import (
 )
 from shoestring.runtime.supervisor.scratch_files import write_whole
 from shoestring.runtime.supervisor.spend_limits import LIMITS_FILE, SpendLimits
+from shoestring.spending.exit_money import CHECK_EVERY_S
 from shoestring.spending.heartbeat import Heartbeat
 from shoestring.spending.ledger.ledger import Ledger
 

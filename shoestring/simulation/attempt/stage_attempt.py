@@ -11,9 +11,8 @@ from shoestring.core.errors import StageFailed, StoreError
 from shoestring.core.pod_ref import PodRef
 from shoestring.core.types import StockOut
 from shoestring.routing.decision import Choice, Decision
-from shoestring.runtime.supervisor.attempt import CHECK_EVERY_S, Attempt, pod_started_s
+from shoestring.runtime.supervisor.attempt import Attempt, pod_started_s
 from shoestring.runtime.supervisor.attempt_lock import has_lock
-from shoestring.runtime.supervisor.background_io import ANSWER_TIMEOUT_S
 from shoestring.runtime.supervisor.extension import EXTEND_AHEAD_S, EXTEND_AHEAD_SHARE, extend_or_stop
 from shoestring.runtime.supervisor.guardrails import attempt_usage
 from shoestring.runtime.supervisor.supervisor import POLL_EVERY_S
@@ -30,6 +29,7 @@ from shoestring.simulation.attempt.work_progress import WorkProgress
 from shoestring.simulation.event_loop import Process, ProcessDied
 from shoestring.simulation.results import ZERO_USD
 from shoestring.simulation.simulated_world import PipelineRun, SimulatedPod, Simulation
+from shoestring.spending.exit_money import ANSWER_TIMEOUT_S, CHECK_EVERY_S
 from shoestring.spending.guard import SLOWEST_FACTOR
 
 STEP_S = 0.2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from shoestring.config.guardrails import CAPS, UsageCap
-from shoestring.runtime.supervisor.attempt import CHECK_EVERY_S, Attempt
+from shoestring.runtime.supervisor.attempt import Attempt
 from shoestring.runtime.supervisor.guardrails import (
     THROTTLE_AT,
     attempt_usage,
@@ -18,6 +18,7 @@ from shoestring.simulation.attempt.simulated_training import SimulatedTraining
 from shoestring.simulation.attempt.work_progress import WorkProgress
 from shoestring.simulation.simulated_world import PipelineRun, Simulation
 from shoestring.spending.energy import JOULES_PER_KWH, resource_usage
+from shoestring.spending.exit_money import CHECK_EVERY_S
 from shoestring.stages.work import StageProgress
 
 DEADLINE_CHECK_SHARE = 0.2

@@ -103,7 +103,7 @@ def required_headroom(
         exploration_sd=exploration_sd(world.policy, request.kind.needs[0], 0),
         pools=simulation.cluster.queued_pools(),
     )
-    decision = decide_with_headroom(asked, simulation.offers(request, asked))
+    decision = decide_with_headroom(asked, simulation.offers(request, asked), world.policy)
     if decision.choice is None:
         raise Refused(f"the smallest budget that is enough is ${decision.smallest_budget_usd}")
     if not pipeline.starts:

@@ -8,6 +8,7 @@ from shoestring.core.errors import BudgetExceeded, Refused
 from shoestring.routing.decide import choose
 from shoestring.routing.decision import Choice, Decision
 from shoestring.routing.policy.migration import exploration_sd
+from shoestring.runtime.admission.extension_headroom import leaving_exits
 from shoestring.runtime.route_step.retry import ROUTER_RETRY_S
 from shoestring.runtime.route_step.route import MAX_RACES, may_be_late, reservation_usd
 from shoestring.simulation.event_loop import Process
@@ -112,8 +113,10 @@ def decide_stage(simulation: Simulation, pipeline: PipelineRun, index: int, stat
         ),
         **time_left(simulation, len(pipeline.request.kind.needs) - index, left_s, is_start=False),
     )
-    decision = choose(asked, simulation.offers(pipeline.request, asked))
+    offers = simulation.offers(pipeline.request, asked)
+    asked = leaving_exits(asked, offers, simulation.scenario.policy)
+    decision = choose(asked, offers)
     if decision.choice is None and may_be_late(pipeline.run, asked):
-        decision = choose(asked.without_deadline(), simulation.offers(pipeline.request, asked))
+        decision = choose(asked.without_deadline(), offers)
         pipeline.outcome.late |= decision.choice is not None
     return decision

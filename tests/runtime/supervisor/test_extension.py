@@ -30,8 +30,9 @@ from shoestring.runtime.records.overhead import (
     overhead_timer,
 )
 from shoestring.runtime.supervisor.attempt import Attempt
-from shoestring.runtime.supervisor.background_io import ANSWER_TIMEOUT_S, background_io
+from shoestring.runtime.supervisor.background_io import background_io
 from shoestring.runtime.supervisor.extension import EXTEND_AHEAD_S, EXTENSION_SHARE, extend_or_stop
+from shoestring.spending.exit_money import ANSWER_TIMEOUT_S
 from shoestring.spending.ledger.ledger import Ledger
 
 
@@ -80,6 +81,15 @@ def test_an_extension_is_as_large_as_the_money_left_allows(fixed: StartedAttempt
     ask(fixed)
     assert not attempt.stop_reason
     assert attempt.reserved_usd == before_usd + left_usd
+    assert fixed.ledger.state(fixed.account).left_usd == 0
+
+
+def test_an_extension_takes_a_rest_that_is_too_little_for_another_one(fixed: StartedAttempt) -> None:
+    half_usd, min_usd = fixed.attempt.choice.p95_usd * EXTENSION_SHARE, 2 * fixed.attempt.exit_usd
+    fixed.reserve_all_but(half_usd + min_usd - MICRO)
+    run_until_its_reservation_is_gone(fixed)
+    ask(fixed)
+    assert fixed.attempt.reserved_usd == fixed.attempt.choice.p95_usd + half_usd + min_usd - MICRO
     assert fixed.ledger.state(fixed.account).left_usd == 0
 
 
