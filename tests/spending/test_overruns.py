@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.backends.memory import MemoryStore
-from shoestring.core.errors import LedgerConflict
+from shoestring.core.errors import BudgetExceeded, LedgerConflict
 from shoestring.spending.audit.verify import verify
 from shoestring.spending.ledger.ledger import Ledger
 from shoestring.spending.ledger.overruns import absorb_overruns, book_cost
@@ -43,6 +43,24 @@ def test_a_cost_beyond_the_cap_takes_the_whole_cap_and_nothing_goes_back(ledger:
     assert state.overruns_usd == {"train-1": Decimal("3.200000")}
     ledger.close("run")
     assert ledger.state(MONTH).spent_usd == ONE
+
+
+def test_what_a_stage_cost_beyond_its_own_cap_cannot_be_spent_again(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path)
+    ledger = Ledger(store, StillClock(), "host.1.2")
+    ledger.open("run", Decimal("0.031"), stage_caps={"train": Decimal("0.008")})
+    ledger.reserve("run", "train-1", "train", 1, Decimal("0.008"))
+    ledger.settle("run", "train-1", Decimal("0.008"))
+    assert book_cost(ledger, "run", "train-1", Decimal("0.020"), "a slow exit") == Decimal("0.012000")
+    state = ledger.state("run")
+    assert (state.spent_usd, state.left_usd) == (Decimal("0.008000"), Decimal("0.011000"))
+    assert state.used_usd == Decimal("0.020000")
+    with pytest.raises(BudgetExceeded, match=r"\$0.012000 overrun\): \$0.011001 requested, \$0.011000 left"):
+        ledger.reserve("run", "evaluate-1", "evaluate", 1, Decimal("0.011001"))
+    ledger.reserve("run", "evaluate-1", "evaluate", 1, Decimal("0.011"))
+    with pytest.raises(BudgetExceeded, match=r"\$0.000001 requested, \$0.000000 left"):
+        ledger.extend("run", "evaluate-1", Decimal("0.000001"))
+    verify(store, {})
 
 
 def test_money_that_is_released_later_pays_for_the_overrun(ledger: Ledger) -> None:

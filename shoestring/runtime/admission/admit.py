@@ -139,9 +139,7 @@ def admit(world: World, request: RunRequest, notify: Callable[[str], object] = l
     campaign, before = request.recipe.campaign, open_run(world.store, request.run_id).starts
     ledger = Ledger(world.store, world.clock, str(world.pod))
     # A supervisor that outlived its launcher may still spend what it holds.
-    spent_usd = sum(
-        (state.spent_usd + state.held_usd for state in account_states(ledger, before)), Decimal(0)
-    )
+    spent_usd = sum((state.used_usd for state in account_states(ledger, before)), Decimal(0))
     caps = stage_budgets_left(world, ledger, request.recipe, before)
     decision = admission_decision(world, request, spent_usd, caps)
     if decision.choice is None:

@@ -90,7 +90,7 @@ def money_fields(world: World, run: Run, ledger: Ledger, state: AccountState) ->
     earlier_usd = budget_usd - (state.cap_usd or Decimal(0))
     return {
         "budget_usd": budget_usd,
-        "spent_usd": earlier_usd + state.spent_usd,
+        "spent_usd": earlier_usd + state.used_usd - state.held_usd,
         "held_usd": state.held_usd,
         "stage_budgets": stage_budgets_left(world, ledger, run.record.recipe, run.starts),
     }

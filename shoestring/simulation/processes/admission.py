@@ -55,7 +55,7 @@ def open_account(simulation: Simulation, pipeline: PipelineRun) -> None:
         pipeline.outcome.admitted = True
         reserve_overhead(ledger, pipeline.run.start)
         return
-    spent_usd = sum((state.spent_usd + state.held_usd for state in before), ZERO_USD)
+    spent_usd = sum((state.used_usd for state in before), ZERO_USD)
     waited_s = max(0.0, simulation.loop.now_s - request.arrival_s)
     deadline_s = (
         pipeline.deadline_s

@@ -105,7 +105,7 @@ def decide_stage(simulation: Simulation, pipeline: PipelineRun, index: int, stat
         pipeline.upstream,
         attempt=1 + max((each.number for each in attempts if each.stage == stage), default=0),
         budget_usd=start.budget_usd,
-        spent_usd=start.budget_usd - (state.cap_usd or ZERO_USD) + state.spent_usd,
+        spent_usd=start.budget_usd - (state.cap_usd or ZERO_USD) + state.used_usd - state.held_usd,
         held_usd=state.held_usd,
         stage_budgets=caps,
         exploration_sd=exploration_sd(

@@ -40,9 +40,9 @@ class StageBalance(Record):
 class AccountState(Record):
     """An account after its last entry.
 
-    `held_usd` is the sum of the open reservations. `left_usd` is what can still be reserved. `cap_usd` and
-    `left_usd` are None when there is no limit. `cap_raised_usd` is the cap minus the cap that the account was
-    opened with.
+    `held_usd` is the sum of the open reservations. `left_usd` is what can still be reserved: the cap less
+    what is spent or held, and less overruns. `cap_usd` and `left_usd` are None when there is no limit.
+    `cap_raised_usd` is the cap minus the cap that the account was opened with.
     """
 
     account: str
@@ -64,6 +64,13 @@ class AccountState(Record):
         {},
         description="reservation -> what it cost beyond what the account had left; not in spent_usd",
     )
+
+    @property
+    def used_usd(self) -> Decimal:
+        """What of the cap is spent or held, with overruns."""
+        if self.cap_usd is None or self.left_usd is None:
+            return self.spent_usd + self.held_usd
+        return self.cap_usd - self.left_usd
 
     @property
     def overrun_usd(self) -> Decimal:
@@ -102,19 +109,24 @@ class Account(Balances):
                 self.name, number, f"has the id {entry.id!r} of entry {before}: it was duplicated"
             )
         try:
-            self.check(entry)
+            check_entry(self, entry)
         except (BudgetExceeded, LedgerConflict) as error:
             raise LedgerCorrupt(self.name, number, f"breaks a rule of the ledger: {error}") from error
         self.update(hashed)
 
     def check(self, entry: Entry, min_left_microusd: int = 0) -> None:
-        """Check that `entry` may come next (`rules.check_entry`). Raises BudgetExceeded, LedgerConflict."""
-        check_entry(self, entry, min_left_microusd)
+        """Check that `entry` may be written next (`rules.check_entry`).
+
+        New reservations leave what was spent beyond the cap of a stage. Earlier versions counted that as
+        free, so their entries are read without this rule. Raises BudgetExceeded, LedgerConflict.
+        """
+        unbooked_microusd = self.unbooked_microusd if entry.kind in ("reserve", "extend") else 0
+        check_entry(self, entry, min_left_microusd, unbooked_microusd)
 
     def state(self) -> AccountState:
         """Return the account's state in dollars."""
         by_stage = self.stage_caps.keys() | self.stage_spent.keys() | self.stage_held.keys()
-        cap, used = self.cap_microusd, self.spent_microusd + self.held_microusd
+        cap, used = self.cap_microusd, self.spent_microusd + self.held_microusd + self.unbooked_microusd
         raised = max(0, (cap or 0) - (self.initial_cap_microusd or 0)) if self.parents else 0
         # model_construct: the amounts are whole already, and a caller may ask for the state at every step.
         return AccountState.model_construct(

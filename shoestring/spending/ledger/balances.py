@@ -62,6 +62,12 @@ class Balances:
         """The accounts that reserve this one's cap. A month or a campaign has none."""
         return tuple(name for name in (self.parent, self.campaign) if name is not None)
 
+    @property
+    def unbooked_microusd(self) -> int:
+        """The overruns that the account's cap has money for, and the stage's cap had not."""
+        overrun, used = sum(self.overruns.values()), self.spent_microusd + self.held_microusd
+        return overrun if self.cap_microusd is None else max(0, min(overrun, self.cap_microusd - used))
+
     def copy(self) -> Self:
         """Return an independent copy, to try out possible next entries."""
         other = copy.copy(self)

@@ -10,8 +10,12 @@ from shoestring.spending.ledger.balances import Balances
 from shoestring.spending.ledger.entry import Entry
 
 
-def check_entry(account: Balances, entry: Entry, min_left_microusd: int = 0) -> None:
+def check_entry(
+    account: Balances, entry: Entry, min_left_microusd: int = 0, unbooked_microusd: int = 0
+) -> None:
     """Check that `entry` may come next, with at least `min_left_microusd` still free after it.
+
+    `unbooked_microusd`: what was spent besides, which no entry books.
 
     Raises:
         BudgetExceeded: it would exceed the cap of the account or of the stage, or settle above the reserved
@@ -37,9 +41,9 @@ def check_entry(account: Balances, entry: Entry, min_left_microusd: int = 0) -> 
                 account.name, f"cannot be closed while it holds money for {names}: settle that first"
             )
     elif entry.kind == "reserve":
-        _check_reserve(account, entry, min_left_microusd)
+        _check_reserve(account, entry, min_left_microusd, unbooked_microusd)
     else:
-        _check_reservation(account, entry, min_left_microusd)
+        _check_reservation(account, entry, min_left_microusd, unbooked_microusd)
 
 
 def _check_first(account: Balances, entry: Entry) -> None:
@@ -108,7 +112,7 @@ def _check_cap(account: Balances, entry: Entry) -> None:
         )
 
 
-def _check_reserve(account: Balances, entry: Entry, min_left_microusd: int) -> None:
+def _check_reserve(account: Balances, entry: Entry, min_left_microusd: int, unbooked_microusd: int) -> None:
     name = entry.reservation
     _check_not_negative(account, entry)
     if entry.id != f"reserve/{name}" or not name:
@@ -121,10 +125,12 @@ def _check_reserve(account: Balances, entry: Entry, min_left_microusd: int) -> N
             account.name,
             f"cannot hold {name} for the account {entry.child}: such a reservation has the account's name",
         )
-    _check_fits(account, entry, entry.stage, min_left_microusd)
+    _check_fits(account, entry, entry.stage, min_left_microusd, unbooked_microusd)
 
 
-def _check_reservation(account: Balances, entry: Entry, min_left_microusd: int) -> None:
+def _check_reservation(
+    account: Balances, entry: Entry, min_left_microusd: int, unbooked_microusd: int
+) -> None:
     """Check an `extend`, `settle` or `adjust` of a reservation that exists."""
     amount, name = entry.amount_microusd, entry.reservation
     _check_not_negative(account, entry)
@@ -145,7 +151,7 @@ def _check_reservation(account: Balances, entry: Entry, min_left_microusd: int) 
                 account.name, f"settles {name} without the hash of that account's last entry"
             )
     elif amount > 0:
-        _check_fits(account, entry, found.stage, min_left_microusd)
+        _check_fits(account, entry, found.stage, min_left_microusd, unbooked_microusd)
     elif found.amount_microusd + amount < 0:
         settled, change = from_microusd(found.amount_microusd), from_microusd(amount)
         raise LedgerConflict(
@@ -177,13 +183,15 @@ def _missing_reservation(account: Balances, entry: Entry) -> str:
     return f"has no {state} reservation {entry.reservation!r} to {entry.kind}"
 
 
-def _check_fits(account: Balances, entry: Entry, stage: str, min_left_microusd: int) -> None:
+def _check_fits(
+    account: Balances, entry: Entry, stage: str, min_left_microusd: int, unbooked_microusd: int
+) -> None:
     amount, what = entry.amount_microusd, f"{entry.kind} {entry.reservation}"
-    used = account.spent_microusd + account.held_microusd + min_left_microusd
+    used = account.spent_microusd + account.held_microusd + min_left_microusd + unbooked_microusd
     if account.cap_microusd is not None and used + amount > account.cap_microusd:
-        later = (
-            f" (${from_microusd(min_left_microusd)} reserved for later stages)" if min_left_microusd else ""
-        )
+        kept = {"reserved for later stages": min_left_microusd, "overrun": unbooked_microusd}
+        texts = ", ".join(f"${from_microusd(each)} {why}" for why, each in kept.items() if each)
+        later = f" ({texts})" if texts else ""
         left = max(0, account.cap_microusd - used)
         amounts = map(from_microusd, (amount, left, account.cap_microusd))
         raise BudgetExceeded(f"{what} of {account.name}{later}", *amounts)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from runtime_world import INGEST, TRAIN, SetClock, on, run_request, small_world
+from runtime_world import INGEST, MONEY, TRAIN, SetClock, on, run_request, small_world
 
 from shoestring.backends.folder_store import FolderStore
+from shoestring.config.budgets import Budgets
 from shoestring.config.world import World
 from shoestring.core.errors import BudgetExceeded, Refused
 from shoestring.core.pod_ref import PodRef
@@ -32,6 +34,7 @@ from shoestring.runtime.records.overhead import OverheadTime
 from shoestring.runtime.records.receipt_history import write_receipt
 from shoestring.runtime.route_step.route import MAX_RACES, decide_and_reserve, route
 from shoestring.spending.ledger.ledger import Ledger
+from shoestring.spending.ledger.overruns import book_cost
 from shoestring.spending.meter import Meter
 from shoestring.stages import ingest, preprocess, train
 from shoestring.stages.work import Work
@@ -107,6 +110,22 @@ def test_a_lost_race_is_decided_again_with_current_numbers(
     assert state.reservations["train-1"].amount_usd == decision.choice.p95_usd
     assert state.left_usd == 0
     assert replay(world.store.fetch(key).read_bytes()).verdict == "same"
+
+
+def test_neither_a_decision_nor_another_start_has_what_a_stage_cost_beyond_its_own_cap(
+    world: World, flights_slice: Path
+) -> None:
+    cap_usd, cost_usd = Decimal("0.001"), Decimal("0.004")
+    world = replace(world, budgets=Budgets(stages={"ingest": cap_usd}))
+    run, ledger = admit(world, run_request(flights_slice)), Ledger(world.store, world.clock)
+    ledger.reserve("r", "ingest-1", "ingest", 1, cap_usd)
+    ledger.settle("r", "ingest-1", cap_usd)
+    assert book_cost(ledger, "r", "ingest-1", cost_usd, "a slow exit") == cost_usd - cap_usd
+    decision, _ = decide_and_reserve(world, run, run_request(flights_slice, needs=TRAIN), StageInputs())
+    assert decision.question.spent_usd == cost_usd
+    held_usd = ledger.state("r").held_usd
+    again = admit(world, run_request(flights_slice, needs=TRAIN, budget_usd=2 * MONEY))
+    assert ledger.state(again.start.account).cap_usd == 2 * MONEY - cost_usd - held_usd
 
 
 def test_a_race_that_is_always_lost_ends_and_reserves_nothing(
