@@ -52,7 +52,7 @@ from shoestring.runtime.launch.run_request import pipeline_needs
 
 AMPLE_USD = Decimal(1000)
 REQUESTS_A_WORLD = 20
-QUICK = {"refusals": 200, "commands": 1, "spot_runs": 2}
+QUICK = {"refusals": 100, "commands": 1, "spot_runs": 2}
 ON_DEMAND = Decimal("0.08")
 PLANES = """\
 name: planes

@@ -130,8 +130,8 @@ class Policy(Preferences):
     unpriced_s: float = Field(
         5.0,
         ge=0,
-        description="on those markets, seconds without a readable price after which the on-demand price is "
-        "charged, from the last readable price on",
+        description="on those markets, seconds of an attempt without a readable price after which the "
+        "on-demand price is charged, from the last readable price on",
     )
     retention: RetentionPolicy = Field(
         RetentionPolicy(), exclude_if=lambda retention: retention == RetentionPolicy()

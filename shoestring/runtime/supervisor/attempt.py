@@ -65,6 +65,7 @@ class Attempt:
         rate_changes: the prices that replaced the decision's price.
         priced_until_s: until when the price is known, on the monotonic clock; None: until the decision.
         unpriced: no price can be read now, and the fallback price is not charged yet.
+        silent_s: how long no price could be read, in earlier silences for which the old price was charged.
         is_settled: somebody else settled its reservation, as the last heartbeat found.
         sent_limits: the limits that the child was sent last.
         cap_times_s: when the usage will reach each guardrail's cap, on the monotonic clock.
@@ -90,6 +91,7 @@ class Attempt:
     rate_changes: RateChanges = ()
     priced_until_s: float | None = None
     unpriced: bool = False
+    silent_s: float = 0.0
     is_settled: bool = False
     sent_limits: SpendLimits | None = None
     cap_times_s: dict[str, float] = field(default_factory=dict)
@@ -222,8 +224,8 @@ class Attempt:
         """Read the current price, on a market whose price changes.
 
         A higher price counts from when the last one was read, since it may have risen right after that; a
-        lower one from now on. While none can be read for `unpriced_s` of the policy, the fallback price is
-        charged from the last one on.
+        lower one from now on. Once none could be read for `unpriced_s` of the policy, in all silences of the
+        attempt together, the fallback price is charged from the last one on.
         """
         quote = self.decision.question.quote(self.choice.pool, self.choice.market)
         if not self.floats or quote is None:
@@ -234,7 +236,8 @@ class Attempt:
             # The decision's price may be below the quote: its discount applies to the current price as well.
             price = usd(self.choice.usd_per_hour * quoted / quote.usd_per_hour)
             self._set_price(since_s if price > self.usd_per_hour else now_s, price)
-        elif self.usd_per_hour == fallback or now_s - known_s > self.world.policy.unpriced_s:
+            self.silent_s += now_s - since_s if self.unpriced else 0.0
+        elif self.usd_per_hour == fallback or now_s - known_s > self.world.policy.unpriced_s - self.silent_s:
             self._set_price(since_s, fallback)
         else:
             self.unpriced = True

@@ -98,6 +98,26 @@ def test_a_price_that_is_unreadable_for_a_moment_changes_nothing(both: tuple[Sta
     assert attempt.spent_usd() == Decimal("0.001056")
 
 
+def test_silences_of_a_price_that_comes_and_goes_add_up(both: tuple[StartedAttempt, Path]) -> None:
+    """On-demand applies while it is away, but for `unpriced_s` of the whole attempt."""
+    began, file = both
+    attempt, clock = began.attempt, began.world.clock
+    attempt.reserved_usd = Decimal("0.100000")
+    attempt.update_price()
+    for _ in range(60):
+        write_rows(file, WITHOUT_SPOT)
+        for _ in range(3):
+            clock.sleep(1)
+            attempt.update_price()
+        write_rows(file, BOTH_ROWS % "0.04")
+        clock.sleep(1)
+        attempt.update_price()
+    # The last second of each silence, in which the price is read again, is charged at on-demand as well.
+    least_usd = costs_usd([(Decimal("0.04"), 5), (Decimal("0.10"), 60 * 3 - 5)])
+    most_usd = costs_usd([(Decimal("0.10"), 60 * 4)])
+    assert least_usd <= attempt.meter().spent_usd(clock.monotonic_s()) <= most_usd
+
+
 @pytest.mark.parametrize(("usd_per_hour", "old_s", "new_s"), [("0.12", 0, 120), ("0.02", 90, 30)])
 def test_a_price_that_changed_before_the_first_look_counts_from_the_start_if_it_is_higher(
     both: tuple[StartedAttempt, Path], usd_per_hour: str, old_s: float, new_s: float
