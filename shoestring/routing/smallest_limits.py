@@ -15,7 +15,7 @@ from shoestring.routing.planner.candidate_plans import CandidatePlans
 from shoestring.routing.planner.chain_planner import find_plans
 from shoestring.routing.planner.current_stage import CurrentStage
 from shoestring.routing.planner.dag.search import PLANS_PER_STATE, DagSearch
-from shoestring.routing.planner.partial_plans import CACHED, UNBOUNDED, PlanStep, RunLimits
+from shoestring.routing.planner.partial_plans import CACHED, PlanStep, RunLimits
 from shoestring.routing.planner.stage_options import PRUNE_ABOVE_OFFERS
 from shoestring.routing.question import Question
 
@@ -57,6 +57,8 @@ def smallest_limits(question: Question, candidates: Candidates, plans: Candidate
 
 def _smallest_budget_usd(question: Question, plans: CandidatePlans) -> Decimal | None:
     """Return the smallest run budget that would be enough for this question; None: no budget is enough."""
+    if _is_chain(question) and not plans.limits.timed:
+        return _run_budget_usd(question, plans.least_micro())
     return _run_budget_usd(question, plans.cheapest_micro(plans.limits.left_ms))
 
 
@@ -65,7 +67,7 @@ def _budget_without_deadline_usd(
 ) -> Decimal | None:
     """Return the smallest run budget without a deadline; None: no budget is enough."""
     if _is_chain(question):
-        return _run_budget_usd(question, plans.cheapest_micro(UNBOUNDED))
+        return _run_budget_usd(question, plans.least_micro())
     untimed = question.model_copy(update={"deadline_left_s": None})
     return _smallest_budget_usd(untimed, find_plans(untimed, candidates, RunLimits.of(untimed)))
 

@@ -183,6 +183,14 @@ class CandidatePlans:
         lowest = np.where(few < every, np.minimum(few, price), price).min()
         return float(lowest) - ROUNDING_MICRO / max(best.min_samples, 1)
 
+    def least_micro(self) -> int | None:
+        """Return the minimum P95 money of all plans of a chain, in any time; None: there is none.
+
+        Without a limit of time, the cheapest offers of each format make the cheapest plan.
+        """
+        needs_micro = self.needs_micro[self.current.usable & self.has_continuation]
+        return int(needs_micro.min()) if needs_micro.size else None
+
     def cheapest_micro(self, left_ms: int) -> int | None:
         """Return the minimum P95 money of the plans within a time; None: there is none."""
         needs_micro, needs_ms = self.trade_offs
