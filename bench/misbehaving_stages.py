@@ -9,14 +9,24 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
 
+from shoestring.backends.folder_store import FolderStore
+from shoestring.core import store_layout
+from shoestring.core.record import record_bytes
 from shoestring.core.types import StageOutcome
 from shoestring.runtime.supervisor.child import PROGRESS_FILE, RESULT_FILE
 from shoestring.runtime.supervisor.spend_limits import LIMITS_FILE
+from shoestring.spending.heartbeat import Heartbeat, last_heartbeat
 from shoestring.stages.work import Work
 
-LONG_S = 600
+LONG_S = int(os.environ.get("LONG_S", "600"))
 SPIN = f"import time\nend = time.time() + {LONG_S}\nwhile time.time() < end: pass"
+SLOW_VARIABLE = "STOPWATCH_SLOW"
+"""Names a file. For `SLOW_FOR_S` from when it is made, the store answers each call after `SLOW_STORE_S`."""
+SLOW_STORE_S, SLOW_FOR_S = 3.0, 90.0
 SLEEP = f"import time; time.sleep({LONG_S})"
 
 
@@ -86,6 +96,66 @@ def stop_the_supervisor_and_ignore_term(work: Work) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.kill(os.getppid(), signal.SIGSTOP)
     spin(work)
+
+
+def stop_the_supervisor_and_forge(work: Work, forge: Callable[[Path, Heartbeat], object]) -> None:
+    """Stop the supervisor, and then change its heartbeat ten times a second."""
+    assert isinstance(work.store, FolderStore)
+    name = f"{work.stage}-{work.attempt}"
+    last = last_heartbeat(work.store, work.run_id, name)
+    assert last is not None
+    os.kill(os.getppid(), signal.SIGSTOP)
+    end_s = time.time() + LONG_S
+    while time.time() < end_s:
+        forge(work.store.root / store_layout.heartbeat(work.run_id, name), last)
+        time.sleep(0.1)
+    # Where nobody has ended it by now, its supervisor does.
+    os.kill(os.getppid(), signal.SIGCONT)
+
+
+def stop_the_supervisor_and_garble_its_heartbeat(work: Work) -> None:
+    stop_the_supervisor_and_forge(work, lambda path, _: path.write_text('{"pod": 7'))
+
+
+def stop_the_supervisor_and_forge_its_heartbeat(work: Work) -> None:
+    def forge(path: Path, last: Heartbeat) -> None:
+        now = datetime.now(UTC)
+        forged = {"at": now + timedelta(days=1), "started_at": now, "spent_usd": Decimal(0)}
+        path.write_bytes(record_bytes(last.model_copy(update=forged)))
+
+    stop_the_supervisor_and_forge(work, forge)
+
+
+def stop_the_supervisor_and_end_its_heartbeat(work: Work) -> None:
+    def end(path: Path, last: Heartbeat) -> None:
+        path.write_bytes(record_bytes(last.model_copy(update={"state": "done"})))
+
+    stop_the_supervisor_and_forge(work, end)
+
+
+def stop_the_supervisor_and_remove_its_heartbeat(work: Work) -> None:
+    stop_the_supervisor_and_forge(work, lambda path, _: path.unlink(missing_ok=True))
+
+
+def slow_down_stores() -> None:
+    """Let each call to a folder's store wait while the file that `SLOW_VARIABLE` names is new."""
+
+    def slowed(call: Callable[..., object]) -> Callable[..., object]:
+        def wait_and_call(*arguments: object, **options: object) -> object:
+            flag = Path(os.environ[SLOW_VARIABLE])
+            if flag.exists() and time.time() - flag.stat().st_mtime < SLOW_FOR_S:
+                time.sleep(SLOW_STORE_S)
+            return call(*arguments, **options)
+
+        return wait_and_call
+
+    for name in ("fetch", "put", "list"):
+        setattr(FolderStore, name, slowed(getattr(FolderStore, name)))
+
+
+def stop_the_supervisor_while_the_store_is_slow(work: Work) -> None:
+    Path(os.environ[SLOW_VARIABLE]).touch()
+    stop_the_supervisor(work)
 
 
 def kill_the_supervisor(work: Work) -> None:
@@ -175,6 +245,11 @@ MISBEHAVIOURS: tuple[Callable[[Work], object], ...] = (
     leave_a_daemon_without_environment,
     stop_the_supervisor,
     stop_the_supervisor_and_ignore_term,
+    stop_the_supervisor_and_garble_its_heartbeat,
+    stop_the_supervisor_and_forge_its_heartbeat,
+    stop_the_supervisor_and_end_its_heartbeat,
+    stop_the_supervisor_and_remove_its_heartbeat,
+    stop_the_supervisor_while_the_store_is_slow,
     stop_the_supervisor_when_told_to_stop,
     kill_the_supervisor,
     kill_the_supervisor_when_told_to_stop,

@@ -5,15 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 
-from misbehaving_stages import (
-    MISBEHAVIOURS,
-    kill_the_supervisor_when_told_to_stop,
-    obey,
-    stop_the_supervisor_when_told_to_stop,
-)
-
-from shoestring.runtime.launch.watch_stages import LOOK_EVERY_S
-from shoestring.spending.heartbeat import MIN_SILENCE_S
+from misbehaving_stages import MISBEHAVIOURS, obey
 
 ON_DEMAND, SPOT = Decimal("2.40"), Decimal("1.20")
 
@@ -51,24 +43,14 @@ PRICES = (
 
 @dataclass(frozen=True)
 class Case:
-    """A body in place of a stage, with a price that moves or stays. `bound_s`: seconds at its price that it
-    may cost above the cap.
-    """
+    """A body in place of a stage, with a price that moves or stays."""
 
     name: str
     body: str
     price: PriceCase | None = None
-    bound_s: float = 0.0
 
 
-BOUNDS_S = {
-    stop_the_supervisor_when_told_to_stop: MIN_SILENCE_S + LOOK_EVERY_S,
-    kill_the_supervisor_when_told_to_stop: LOOK_EVERY_S,
-}
 CASES = (
-    *(
-        Case(body.__name__.replace("_", " "), body.__name__, None, BOUNDS_S.get(body, 0.0))
-        for body in MISBEHAVIOURS
-    ),
+    *(Case(body.__name__.replace("_", " "), body.__name__) for body in MISBEHAVIOURS),
     *(Case(price.name, obey.__name__, price) for price in PRICES),
 )

@@ -27,7 +27,7 @@ SILENT = "silent"
 heartbeat, whose `at` is the moment of the end.
 """
 BROKE = "out-of-money"
-"""The state of an attempt that the reaper ended because it cost more than its account could pay, likewise."""
+"""The state of an attempt that the reaper, or its launcher, ended because its money was used up, likewise."""
 LOST = "lost"
 """The state of an attempt whose supervisor died and left processes. Who ended the last of them writes this
 heartbeat, likewise.

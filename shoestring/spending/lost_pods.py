@@ -20,7 +20,7 @@ from shoestring.spending.meter import cost_between_usd
 
 ENDED_REASONS = {
     SILENT: "it wrote no heartbeats and was ended",
-    BROKE: "it cost more than its account could pay and was ended",
+    BROKE: "its money was used up and it was ended",
     LOST: "its supervisor died; its last process ended",
 }
 """By the state in the last heartbeat of an attempt that was ended from outside."""
@@ -94,15 +94,33 @@ def settle_lost_pods(
     settled = []
     for each in lost_reservations(state, heartbeats, lambda pod: cluster.lifetime(pod).alive):
         reserved_usd = open_[each.reservation].amount_usd
-        try:
-            ledger.settle(account, each.reservation, min(each.actual_usd, reserved_usd), each.reason)
-            if each.actual_usd > reserved_usd:
-                name = each.reservation
-                book_cost(ledger, account, name, each.actual_usd, each.reason, id=name)
-        except LedgerConflict:
-            # Its own supervisor, or another reaper, settled it in the meantime.
-            continue
-        settled.append(
-            f"{account}: {each.reservation} settled at ${each.actual_usd} of ${reserved_usd}: {each.reason}"
-        )
+        if book_settlement(ledger, account, each, reserved_usd):
+            spent = f"settled at ${each.actual_usd} of ${reserved_usd}"
+            settled.append(f"{account}: {each.reservation} {spent}: {each.reason}")
     return settled
+
+
+def settle_ended(ledger: Ledger, account: str, ended: Heartbeat) -> None:
+    """Settle the reservation of an attempt that was ended from outside, by the heartbeat that says so.
+
+    Raises:
+        UnknownName: there is no such account.
+    """
+    state, name = ledger.state(account), f"{ended.stage}-{ended.attempt}"
+    own = {each: reservation for each, reservation in state.reservations.items() if each == name}
+    state = state.model_copy(update={"reservations": own})
+    for each in lost_reservations(state, {name: ended}, lambda _: False):
+        book_settlement(ledger, account, each, own[name].amount_usd)
+
+
+def book_settlement(ledger: Ledger, account: str, found: Settlement, reserved_usd: Decimal) -> bool:
+    """Settle a reservation, and book what it cost beyond that. Returns False if somebody else did."""
+    name, cost_usd, reason = found.reservation, found.actual_usd, found.reason
+    try:
+        ledger.settle(account, name, min(cost_usd, reserved_usd), reason)
+        if cost_usd > reserved_usd:
+            book_cost(ledger, account, name, cost_usd, reason, id=name)
+    except LedgerConflict:
+        # Its own supervisor, or another reaper, settled it in the meantime.
+        return False
+    return True

@@ -15,6 +15,7 @@ from pathlib import Path
 import beating_stage
 import pytest
 from s3_server import STAGE, S3Server, start_server
+from unadmitted_runs import unadmitted_run
 
 from shoestring.backends.local import WallClock, open_local_world
 from shoestring.backends.s3.store import open_s3_store
@@ -67,7 +68,10 @@ def watching(world: World) -> Iterator[None]:
             with contextlib.suppress(StoreError):
                 watch.look()
 
-    threads = [threading.Thread(target=keep_looking, args=(StageWatch(world, run_id),)) for run_id in RUNS]
+    threads = [
+        threading.Thread(target=keep_looking, args=(StageWatch(world, unadmitted_run(run_id)),))
+        for run_id in RUNS
+    ]
     for thread in threads:
         thread.start()
     try:

@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 from runtime_world import SetClock, small_world
+from unadmitted_runs import unadmitted_run
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.backends.local import this_process
@@ -59,7 +60,7 @@ def running(laptop: Path, folder: Path, pod: LocalProcess) -> World:
 def watched(laptop: Path, folder: Path, pod: LocalProcess, looks_s: Sequence[float] = (1.0,) * 11) -> World:
     """Return a world after looks at a stage of this pod that writes one heartbeat; each took so long."""
     world = running(laptop, folder, pod)
-    watch = StageWatch(world, "r")
+    watch = StageWatch(world, unadmitted_run())
     watch.look()
     for look_s in looks_s:
         world.clock.sleep(look_s)
@@ -108,7 +109,7 @@ def test_silence_counts_anew_after_a_look_without_the_store(
 ) -> None:
     world = running(laptop, tmp_path, pod_of(silent_stage))
     store = FailingStore(world.store.root)
-    watch = StageWatch(replace(world, store=store), "r")
+    watch = StageWatch(replace(world, store=store), unadmitted_run())
 
     def look(count: int) -> None:
         for _ in range(count):
@@ -131,16 +132,16 @@ def test_a_killed_supervisor_pays_up_to_its_end_where_the_launcher_saw_it_while_
     laptop: Path, tmp_path: Path, silent_stage: subprocess.Popen[bytes]
 ) -> None:
     world = running(laptop, tmp_path, pod_of(silent_stage))
-    watch = StageWatch(world, "r")
+    watch = StageWatch(world, unadmitted_run())
     watch.look()
     world.clock.sleep(60.0)
-    watch.see_processes()
+    watch.clock.look()
     silent_stage.kill()
     silent_stage.wait()
     ended_at = world.clock.now()
-    watch.see_processes()
+    watch.clock.look()
     world.clock.sleep(60.0)
-    watch.see_processes()
+    watch.clock.look()
     watch.look()
     ended = last_heartbeat(world.store, "r", "train-1")
     assert ended is not None and ended.state == LOST
@@ -162,7 +163,7 @@ def test_what_a_killed_supervisor_leaves_is_ended_and_paid_for_until_then(
     assert supervisor.stdout is not None
     left = psutil.Process(int(supervisor.stdout.readline()))
     world = running(laptop, tmp_path, pod_of(supervisor))
-    watch = StageWatch(world, "r")
+    watch = StageWatch(world, unadmitted_run())
     watch.look()
     supervisor.kill()
     supervisor.wait()
@@ -182,7 +183,7 @@ def test_a_killed_supervisor_that_left_nothing_pays_for_one_interval_more(
     silent_stage.kill()
     silent_stage.wait()
     world.clock.sleep(4.0)
-    StageWatch(world, "r").look()
+    StageWatch(world, unadmitted_run()).look()
     ended = last_heartbeat(world.store, "r", "train-1")
     assert ended is not None and ended.state == LOST
     assert (ended.at - began).total_seconds() == ended.interval_s
@@ -197,5 +198,5 @@ def test_a_stages_process_that_was_never_seen_below_its_supervisor_is_ended(
     adopted = subprocess.Popen(
         [sys.executable, "-c", "import time; time.sleep(300)", STAGE_PROCESS], stdin=subprocess.DEVNULL
     )
-    StageWatch(world, "r").look()
+    StageWatch(world, unadmitted_run()).look()
     assert adopted.wait(timeout=10) < 0

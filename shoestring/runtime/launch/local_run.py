@@ -60,11 +60,11 @@ def run_here(world: World, request: RunRequest, options: LaunchOptions) -> None:
         try:
             with folder_unless_refused(options.folder):
                 run = start_run(world, request, options)
-            drive_pipeline(world, with_start_deadline(request, run), options)
+            drive_pipeline(world, run, with_start_deadline(request, run), options)
             while has_migrated(world, request.run_id):
                 left_s = run.deadline_left_s(world.clock.now())
                 run = admit(world, replace(request, deadline_s=None if left_s is None else max(1.0, left_s)))
-                drive_pipeline(world, with_start_deadline(request, run), options)
+                drive_pipeline(world, run, with_start_deadline(request, run), options)
         except Refused:
             if any(world.store.list(store_layout.run_record(request.run_id))):
                 publish(world.store, request.run_id)
@@ -146,7 +146,7 @@ def has_migrated(world: World, run_id: str) -> bool:
     return bool(receipts) and max(receipts, key=lambda each: each.finished_at).cause == "migrated"
 
 
-def drive_pipeline(world: World, request: RunRequest, options: LaunchOptions) -> None:
+def drive_pipeline(world: World, run: Run, request: RunRequest, options: LaunchOptions) -> None:
     """Drive the compiled pipeline and follow its heartbeats until it ends; after Ctrl-C, settle first."""
     from shoestring.pipelines.local_runner import run_locally
 
@@ -167,7 +167,7 @@ def drive_pipeline(world: World, request: RunRequest, options: LaunchOptions) ->
         "seed": request.seed,
     }
     try:
-        with watched_stages(world, request.run_id), contextlib.suppress(KeyboardInterrupt):
+        with watched_stages(world, run), contextlib.suppress(KeyboardInterrupt):
             run_locally(arguments, options.folder / "log.txt")
     finally:
         # The exit step does not run after a Ctrl-C, or when the engine fails before it.

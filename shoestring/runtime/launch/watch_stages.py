@@ -1,6 +1,7 @@
 """Ends the stages of a run on this machine whose supervisors are silent, and what killed supervisors leave.
 
 It is the second line of defence: a supervisor that is stopped or hangs can neither meter nor stop its stage.
+What the store says is read here. The `StageClock` needs no store, and nothing that waits for one delays it.
 """
 
 from __future__ import annotations
@@ -11,30 +12,36 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import psutil
 
-from shoestring.backends.processes import adopt_orphans, descendants, end_tree, is_running
+from shoestring.backends.processes import adopt_orphans, end_tree, is_running
 from shoestring.config.world import World
 from shoestring.core import store_layout
-from shoestring.core.errors import DataError, StoreError
+from shoestring.core.attempt_id import AttemptId
+from shoestring.core.errors import DataError, ShoestringError, UnknownName
 from shoestring.core.pod_ref import LocalProcess
 from shoestring.core.record import record_bytes
-from shoestring.data.run_records import read_records
-from shoestring.runtime.supervisor.child_process import STAGE_PROCESS
+from shoestring.data.run_records import Run, read_record, read_records
+from shoestring.routing.decision import Decision
+from shoestring.runtime.launch.account_money import AccountMoney
+from shoestring.runtime.launch.stage_clock import SEE_EVERY_S, StageClock, StageTree, end_orphans
+from shoestring.runtime.supervisor.attempt import CHECK_EVERY_S, Attempt
 from shoestring.spending.heartbeat import (
     MIN_SILENCE_S,
     RUNNING_STATES,
+    SILENT,
     Heartbeat,
-    ended_silent,
+    last_heartbeat,
     record_lost,
     silence_limit_s,
 )
+from shoestring.spending.ledger.ledger import Ledger
+from shoestring.spending.lost_pods import settle_ended
 
 LOOK_EVERY_S = 1.0
-SEE_EVERY_S = 0.2
-"""How often the processes below a supervisor are read: one that starts and is left in between is missed."""
+RECORD_EVERY_S = 0.1
 MAX_LOOK_SHARE = 0.2
 """Share of the silence limit that one look can add. A look that took longer may mean that the store was away
 meanwhile, or that this machine was suspended, and no stage could write either.
@@ -43,20 +50,23 @@ meanwhile, or that this machine was suspended, and no stage could write either.
 
 @dataclass(slots=True)
 class StageWatch:
-    """The stages of one run, as the launcher has seen them. Times are on the monotonic clock.
+    """The stages of one start of a run, as the launcher has seen them. Times are on the monotonic clock.
 
-    `looked_s`: when the last look read the heartbeats; None: it failed, or there was none. `last` is, by key,
-    the last heartbeat and for how many seconds of looks it has stood. `trees` holds, by key, all processes
-    that were seen below a supervisor; `gone_at` when it and they were seen to be gone.
+    `looked_s`: when the last look read the heartbeats; None: it failed, or there was none. `last` is, by
+    attempt, the last heartbeat and for how many seconds of looks it has stood.
     """
 
     world: World
-    run_id: str
+    run: Run
+    clock: StageClock = field(init=False)
     looked_s: float | None = None
-    last: dict[str, tuple[Heartbeat, float]] = field(default_factory=dict)
-    trees: dict[str, set[psutil.Process]] = field(default_factory=dict)
-    gone_at: dict[str, datetime] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    last: dict[str, tuple[Heartbeat | None, float]] = field(default_factory=dict)
+    _ledger: Ledger = field(init=False)
+    _recording: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self.clock = StageClock(self.world, self.run.run_id, AccountMoney(self.run.start))
+        self._ledger = self._new_ledger()
 
     def look(self) -> None:
         """Read the heartbeats, and end the stages that are silent. Raises StoreError, DataError."""
@@ -64,122 +74,154 @@ class StageWatch:
         # A probe that cannot be written says that the store is away, which silences every stage.
         self.looked_s = None
         store.put(store_layout.LAUNCHER_PROBE, b"")
-        keys = list(store.list(store_layout.heartbeats(self.run_id)))
-        found, _ = read_records(store, keys, Heartbeat)
+        keys = list(store.list(store_layout.heartbeats(self.run.run_id)))
+        read, _ = read_records(store, keys, Heartbeat)
         self.looked_s = self.world.clock.monotonic_s()
         passed_s = None if before_s is None else self.looked_s - before_s
-        for heartbeat in found:
-            key = store_layout.heartbeat(self.run_id, f"{heartbeat.stage}-{heartbeat.attempt}")
-            self._count_silence(key, heartbeat, passed_s)
-            # The process ids of another machine mean nothing here.
-            pod = heartbeat.pod
-            if not isinstance(pod, LocalProcess) or pod.host != socket.gethostname():
-                continue
-            if heartbeat.state in RUNNING_STATES:
-                self._check(key, heartbeat, pod)
+        found = {f"{each.stage}-{each.attempt}": each for each in read}
+        for each in read:
+            self._find(each)
+        self.clock.look()
+        for tree in self.clock.running():
+            heartbeat = found.get(tree.name)
+            # A stage can write each heartbeat: one that it ended, or garbled, does not end its silence.
+            if heartbeat is None or heartbeat.state in RUNNING_STATES or tree.is_stage_running():
+                self._check_silence(tree, heartbeat, passed_s)
+        self.record()
 
-    def _count_silence(self, key: str, heartbeat: Heartbeat, passed_s: float | None) -> None:
-        """Add the seconds since the last look to a heartbeat that has not changed. None: that look failed."""
-        before, silent_s = self.last.get(key, (None, 0.0))
-        if before != heartbeat or passed_s is None:
-            self.last[key] = (heartbeat, 0.0)
-        else:
-            self.last[key] = (heartbeat, silent_s + min(passed_s, MAX_LOOK_SHARE * self._limit_s(heartbeat)))
-
-    def _limit_s(self, heartbeat: Heartbeat) -> float:
-        return silence_limit_s(heartbeat.interval_s, self.world.policy.silent_intervals)
-
-    def _check(self, key: str, heartbeat: Heartbeat, pod: LocalProcess) -> None:
-        if not self.world.cluster.lifetime(pod).alive:
-            self._end_lost(key, heartbeat)
-            return
-        with self._lock:
-            self.trees.setdefault(key, set()).update(descendants(pod.pid))
-        if self.last[key][1] >= self._limit_s(heartbeat):
-            end_tree(pod.pid)
-            ended = ended_silent(heartbeat, self.world.clock.now())
-            self.world.store.put(key, record_bytes(ended))
-            self.end_leftovers(key)
-
-    def see_processes(self) -> None:
-        """Read the supervisors and the processes below them, which may end before the next look. It needs no
-        store.
+    def _find(self, heartbeat: Heartbeat) -> None:
+        """Watch the pod of a heartbeat, if it is a process below this one. If it has ended unseen, record
+        that.
         """
-        for key, (heartbeat, _) in list(self.last.items()):
-            with self._lock:
-                if key not in self.trees or not isinstance(heartbeat.pod, LocalProcess):
-                    continue
-                if self.world.cluster.lifetime(heartbeat.pod).alive:
-                    self.trees[key].update(descendants(heartbeat.pod.pid))
-                elif key not in self.gone_at or any(map(is_running, self.trees[key])):
-                    self.gone_at[key] = self.world.clock.now()
+        pod, name = heartbeat.pod, f"{heartbeat.stage}-{heartbeat.attempt}"
+        # The process ids of another machine mean nothing here.
+        if not isinstance(pod, LocalProcess) or pod.host != socket.gethostname():
+            return
+        if heartbeat.state not in RUNNING_STATES or self.clock.tree_of(name):
+            return
+        if self.world.cluster.lifetime(pod).alive:
+            attempt_id = AttemptId(self.run.run_id, heartbeat.stage, heartbeat.attempt)
+            self.clock.add_below(attempt_id, pod.pid, heartbeat.usd_per_hour)
+            return
+        end_orphans()
+        # At most one interval after its last heartbeat.
+        at = min(self.world.clock.now(), heartbeat.at + timedelta(seconds=heartbeat.interval_s))
+        record_lost(self.world.store, self.run.run_id, name, at)
 
-    def _end_lost(self, key: str, heartbeat: Heartbeat) -> None:
-        """End what a dead supervisor left, and record when that was done."""
-        found = self.end_leftovers(key) + end_orphans()
-        now, world = self.world.clock.now(), self.world
-        if found:
-            self.gone_at[key] = now
-        # One that was never seen: at most one interval after its last heartbeat.
-        unseen_at = min(now, heartbeat.at + timedelta(seconds=heartbeat.interval_s))
-        at = self.gone_at.get(key, unseen_at)
-        record_lost(world.store, self.run_id, f"{heartbeat.stage}-{heartbeat.attempt}", at)
+    def _check_silence(self, tree: StageTree, heartbeat: Heartbeat | None, passed_s: float | None) -> None:
+        """Add the seconds since the last look to a heartbeat that has not changed; None: that look failed.
 
-    def end_leftovers(self, key: str) -> int:
-        """End the processes that were seen below a supervisor that is gone; return how many still ran."""
-        # A process object knows its creation time, so it never means a later process of the same id.
-        with self._lock:
-            seen = self.trees.pop(key, set())
-        found = [process for process in seen if is_running(process)]
-        for process in found:
-            end_tree(process.pid)
-        return len(found)
+        End its stage after the limit.
+        """
+        before, silent_s = self.last.get(tree.name, (None, 0.0))
+        interval_s = heartbeat.interval_s if heartbeat else self.world.policy.heartbeat_s
+        limit_s = silence_limit_s(interval_s, self.world.policy.silent_intervals)
+        is_same = tree.name in self.last and before == heartbeat and passed_s is not None
+        silent_s = silent_s + min(passed_s or 0.0, MAX_LOOK_SHARE * limit_s) if is_same else 0.0
+        self.last[tree.name] = (heartbeat, silent_s)
+        if silent_s >= limit_s:
+            self.clock.end(tree, SILENT)
+
+    def read_money(self, ledger: Ledger) -> None:
+        """Read the run's account, and the decisions of the attempts that it pays for. Raises StoreError,
+        DataError, LedgerCorrupt, UnknownName.
+        """
+        state = ledger.state(self.run.start.account)
+        self.clock.money.read(state)
+        for tree in self.clock.running():
+            reservation = state.reservations.get(tree.name)
+            if tree.attempt is not None or reservation is None:
+                continue
+            key = reservation.decision_key or store_layout.decision(self.run.run_id, tree.name)
+            decision = read_record(self.world.store, key, Decision)
+            # A decision that differs from the job, which was read before the stage's code began, is forged.
+            if decision.choice and decision.choice.usd_per_hour == tree.usd_per_hour:
+                tree.attempt = Attempt(
+                    self.world, self.run, decision, key, {}, tree.started_s, reservation.amount_usd
+                )
+
+    def read_prices(self) -> None:
+        """Read the current prices of the running stages."""
+        for tree in self.clock.running():
+            if tree.attempt is not None:
+                tree.attempt.update_price()
+
+    def record(self) -> None:
+        """Record and book the end of each attempt that its supervisor did not settle. Raises StoreError,
+        LedgerCorrupt.
+        """
+        with self._recording:
+            for tree in self.clock.trees:
+                if tree.gone_at is not None and not tree.is_recorded:
+                    self._record(tree)
+                    tree.is_recorded = True
+
+    def _record(self, tree: StageTree) -> None:
+        store, account = self.world.store, self.run.start.account
+        with contextlib.suppress(UnknownName):
+            if tree.name in self._ledger.state(account).settled_usd:
+                return
+        try:
+            last = last_heartbeat(store, self.run.run_id, tree.name)
+        except DataError:
+            # The stage garbled it.
+            last = None
+        ended = self.clock.ended_heartbeat(tree, last)
+        try:
+            store.put(store_layout.heartbeat(self.run.run_id, tree.name), record_bytes(ended))
+        finally:
+            with contextlib.suppress(UnknownName):
+                settle_ended(self._ledger, account, ended)
 
     def end(self) -> None:
         """Give supervisors that are stopping their stages time to do so; then end what is left of them."""
         clock = self.world.clock
         due_s = clock.monotonic_s() + MIN_SILENCE_S
-        while any(map(self._is_alive, list(self.trees))) and clock.monotonic_s() < due_s:
+        while self.clock.running() and clock.monotonic_s() < due_s:
+            self.clock.look()
             clock.sleep(SEE_EVERY_S)
-        with contextlib.suppress(StoreError, DataError, psutil.Error):
+        with contextlib.suppress(ShoestringError, psutil.Error):
             self.look()
-        for key in list(self.trees):
-            self.end_leftovers(key)
+        for tree in self.clock.running():
+            if tree.stopped_s is not None:
+                self.clock.end(tree, SILENT)
+            # A supervisor that waits for the store settles by itself.
+            for process in filter(is_running, tree.processes):
+                end_tree(process.pid)
+        with contextlib.suppress(ShoestringError):
+            self.record()
 
-    def _is_alive(self, key: str) -> bool:
-        return self.world.cluster.lifetime(self.last[key][0].pod).alive
+    def _new_ledger(self) -> Ledger:
+        return Ledger(self.world.store, self.world.clock, str(self.world.pod))
 
+    def threads(self, over: threading.Event) -> list[threading.Thread]:
+        """Return the threads that watch until `over` is set. Each waits for itself alone."""
 
-def end_orphans() -> int:
-    """End the stages' processes that this process adopted, since their supervisors died; return how many."""
-    found = [process for process in psutil.Process().children() if is_stage_process(process)]
-    for process in found:
-        end_tree(process.pid)
-    return len(found)
+        def repeat(act: Callable[[], None], every_s: float) -> None:
+            while not over.wait(every_s):
+                # An unreachable store: the next look starts to count again. And a stage can write anything.
+                with contextlib.suppress(ShoestringError, psutil.Error):
+                    act()
 
-
-def is_stage_process(process: psutil.Process) -> bool:
-    try:
-        return is_running(process) and STAGE_PROCESS in process.cmdline()
-    except psutil.Error:
-        return False
+        ledger = self._new_ledger()
+        doing: tuple[tuple[Callable[[], None], float], ...] = (
+            (self.clock.look, SEE_EVERY_S),
+            (lambda: self.read_money(ledger), LOOK_EVERY_S),
+            (self.read_prices, CHECK_EVERY_S),
+            (self.look, LOOK_EVERY_S),
+            (self.record, RECORD_EVERY_S),
+        )
+        return [threading.Thread(target=repeat, args=each, daemon=True) for each in doing]
 
 
 @contextmanager
-def watched_stages(world: World, run_id: str) -> Iterator[None]:
-    """Watch the stages of a run while the block runs; at its end, end what is left of them."""
-    watch, over = StageWatch(world, run_id), threading.Event()
+def watched_stages(world: World, run: Run) -> Iterator[None]:
+    """Watch the stages of a run's latest start while the block runs; at its end, end what is left of them."""
+    watch, over = StageWatch(world, run), threading.Event()
+    with contextlib.suppress(ShoestringError):
+        watch.read_money(Ledger(world.store, world.clock, str(world.pod)))
     adopt_orphans()
-
-    def repeat(act: Callable[[], None], every_s: float) -> None:
-        while not over.wait(every_s):
-            # An unreachable store: the next look starts to count again.
-            with contextlib.suppress(StoreError, DataError, psutil.Error):
-                act()
-
-    # A look waits for the store, and processes end meanwhile.
-    doing = ((watch.look, LOOK_EVERY_S), (watch.see_processes, SEE_EVERY_S))
-    threads = [threading.Thread(target=repeat, args=each, daemon=True) for each in doing]
+    threads = watch.threads(over)
     for thread in threads:
         thread.start()
     try:
