@@ -25,9 +25,9 @@ from shoestring.evaluation.results import EvaluationResults
 from shoestring.reporting.html.page import page
 from shoestring.reporting.publish import export
 from shoestring.reporting.run_reader import read_run_story
-from shoestring.reporting.run_story import RunStatus, RunStory
+from shoestring.reporting.run_story import RunStory
 from shoestring.reporting.runs.run_comparison import RunComparison, compare_runs
-from shoestring.reporting.runs.run_list import RunOverview, list_runs
+from shoestring.reporting.runs.run_list import ListedStatus, RunOverview, list_runs
 from shoestring.reporting.summary import RunSummary, summarise_run
 from shoestring.routing.decision import Decision
 from shoestring.routing.pages.explain import as_text
@@ -190,7 +190,7 @@ def open_run(run_id: str, *, world: str | Path | None = None, store: str | Path 
 def runs(
     *,
     recipe: str | None = None,
-    status: RunStatus | None = None,
+    status: ListedStatus | None = None,
     since: datetime | None = None,
     world: str | Path | None = None,
     store: str | Path | None = None,
@@ -199,7 +199,8 @@ def runs(
 
     `recipe`, `status`, `since` (when it was requested): only these.
     """
-    found, notes = list_runs(open_at(world, store).store, recipe, status, since)
+    opened = open_at(world, store)
+    found, notes = list_runs(opened.store, opened.cluster, recipe, status, since)
     for note in notes:
         LOGGER.warning(note)
     return found

@@ -21,6 +21,7 @@ from shoestring.core.store_layout import is_key
 from shoestring.data.run_records import Run, open_run
 from shoestring.reporting.live import follow
 from shoestring.reporting.run_reader import read_run_story
+from shoestring.reporting.runs.run_list import interrupted_reason, launcher_is_gone
 from shoestring.reporting.summary import summarise_run
 from shoestring.runtime.records.run_setup import run_id_of_label
 
@@ -45,18 +46,13 @@ def watch(run_id: str, source: WorldSource = DEFAULT_WORLD, as_json: JsonOption 
         return
     opened = source.open()
     run = open_named_run(opened.store, run_id)
-    launcher = run.start.launcher if run.starts else None
 
     def abandoned() -> bool:
-        return launcher is not None and not opened.cluster.lifetime(launcher).alive
+        return launcher_is_gone(opened.cluster, run)
 
     status = follow_in_store(opened, run.run_id, abandoned, as_json)
     if status == "running" and abandoned():
-        typer.echo(
-            f"the process that launched {run.run_id} has ended: resume it with `shoestring run --resume "
-            f"{run.run_id}`",
-            err=True,
-        )
+        typer.echo(f"{run.run_id} is interrupted: {interrupted_reason(run.run_id)}", err=True)
         raise typer.Exit(1)
 
 

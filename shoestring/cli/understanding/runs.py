@@ -12,14 +12,13 @@ from shoestring.cli.times import parse_time
 from shoestring.cli.world_source import DEFAULT_WORLD, WorldSource, takes_world
 from shoestring.core.errors import UsageError
 from shoestring.reporting.run_reader import read_run_story
-from shoestring.reporting.run_story import RunStatus
 from shoestring.reporting.runs.run_comparison import compare_runs
-from shoestring.reporting.runs.run_list import list_runs
+from shoestring.reporting.runs.run_list import ListedStatus, list_runs
 from shoestring.reporting.runs.run_text import comparison_text, runs_text
 
 app = typer.Typer(help="List runs, newest first; compare two.")
 
-STATUSES: dict[str, RunStatus] = {status: status for status in get_args(RunStatus)}
+STATUSES: dict[str, ListedStatus] = {status: status for status in get_args(ListedStatus)}
 
 
 @app.callback(invoke_without_command=True)
@@ -36,16 +35,15 @@ def runs(
 ) -> None:
     """List the runs of the store, newest first.
 
-    Each has its status, dollars and main metric.
+    Each has its status, dollars and main metric. A run whose launcher has ended is interrupted.
     """
     if context.invoked_subcommand:
         return
     if status is not None and status not in STATUSES:
         raise UsageError(f"--status: {status!r} is unknown; choose from: {', '.join(STATUSES)}")
     opened = source.open()
-    found, notes = list_runs(
-        opened.store, recipe, STATUSES[status] if status else None, parse_time("--since", since)
-    )
+    only = STATUSES[status] if status else None
+    found, notes = list_runs(opened.store, opened.cluster, recipe, only, parse_time("--since", since))
     if as_json:
         typer.echo(json.dumps([each.model_dump(mode="json") for each in found], indent=1))
         return

@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
+from typing import Literal
 
 from pydantic import AwareDatetime, Field
 
 from shoestring.core import store_layout
 from shoestring.core.errors import DataError, NotInStore
-from shoestring.core.interfaces import PARALLEL_READS, Store
+from shoestring.core.interfaces import PARALLEL_READS, Cluster, Store
 from shoestring.core.money import Usd
 from shoestring.core.record import Record
-from shoestring.data.run_records import RunRecord, read_record, read_records
+from shoestring.data.run_records import Run, RunRecord, open_run, read_record, read_records
 from shoestring.reporting.run_reader import read_run_story
 from shoestring.reporting.run_story import RunStatus
 from shoestring.reporting.summary import RunSummary, summarise_run
+
+ListedStatus = Literal[RunStatus, "interrupted"]
+"""Of a run in a list. Interrupted: its account is open, and the process that launched it has ended."""
 
 
 class RunOverview(Record):
@@ -25,24 +29,26 @@ class RunOverview(Record):
     run_id: str
     recipe: str
     requested_at: AwareDatetime
-    status: RunStatus
+    status: ListedStatus
     budget_usd: Usd
     spent_usd: Usd
     wall_s: float
     starts: int
-    reason: str = Field(description="why it was refused, failed or stopped; else empty")
+    reason: str = Field(description="why it was refused, failed, stopped or interrupted; else empty")
     quality: dict[str, float]
 
 
 def list_runs(
     store: Store,
+    cluster: Cluster,
     recipe: str | None = None,
-    status: RunStatus | None = None,
+    status: ListedStatus | None = None,
     since: datetime | None = None,
 ) -> tuple[tuple[RunOverview, ...], tuple[str, ...]]:
     """Return the runs of a store, newest first, and notes on records that could not be read.
 
     Args:
+        cluster: knows which launchers have ended.
         recipe: only runs of the recipe of this name.
         status: only runs with this status.
         since: only runs that were requested at this time or later.
@@ -63,7 +69,8 @@ def list_runs(
             summary = current_summary(store, record.run_id, keys[record.run_id])
         except DataError as error:
             return str(error)
-        return run_overview(record, summary)
+        is_gone = summary.status == "running" and launcher_is_gone(cluster, open_run(store, record.run_id))
+        return run_overview(record, summary, is_gone=is_gone)
 
     with ThreadPoolExecutor(PARALLEL_READS) as readers:
         found = list(readers.map(overview, wanted))
@@ -73,7 +80,7 @@ def list_runs(
 
 
 def current_summary(store: Store, run_id: str, keys: Iterable[str]) -> RunSummary:
-    """Return the summary of a run as it is now. The stored one counts unless the run goes on since.
+    """Return the summary of a run as it is now. The stored one counts unless the run was started again.
 
     Raises:
         DataError: a record of the run is not readable.
@@ -88,12 +95,26 @@ def current_summary(store: Store, run_id: str, keys: Iterable[str]) -> RunSummar
     return summarise_run(read_run_story(store, run_id))
 
 
-def run_overview(record: RunRecord, summary: RunSummary) -> RunOverview:
-    return RunOverview(
+def launcher_is_gone(cluster: Cluster, run: Run) -> bool:
+    """Return whether the process that launched a run has ended. One of another machine counts as alive."""
+    launcher = run.start.launcher if run.starts else None
+    return launcher is not None and not cluster.lifetime(launcher).alive
+
+
+def interrupted_reason(run_id: str) -> str:
+    """Return why a run is interrupted, and what to do."""
+    return f"the process that launched it has ended: resume it with `shoestring run --resume {run_id}`"
+
+
+def run_overview(record: RunRecord, summary: RunSummary, *, is_gone: bool) -> RunOverview:
+    """Return a run in one line. `is_gone`: it is running, and its launcher has ended."""
+    found = RunOverview(
         recipe=record.recipe.name,
         requested_at=record.created_at,
         **{name: getattr(summary, name) for name in SUMMARY_FIELDS},
     )
+    changed = {"status": "interrupted", "reason": interrupted_reason(record.run_id)}
+    return found.model_copy(update=changed) if is_gone else found
 
 
 SUMMARY_FIELDS: Sequence[str] = sorted(RunOverview.model_fields.keys() & RunSummary.model_fields.keys())

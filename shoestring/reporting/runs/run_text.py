@@ -16,7 +16,7 @@ EMPTY = "-"
 
 
 def runs_text(found: Sequence[RunOverview]) -> str:
-    """Return a table with a row for each run."""
+    """Return a table with a row for each run, and a line for each that is interrupted."""
     if not found:
         return "there is no such run"
     header = ("run", "status", "requested", "spent", "budget", "time", "quality")
@@ -33,7 +33,8 @@ def runs_text(found: Sequence[RunOverview]) -> str:
         for each in found
     ]
     caption = number_text.quantity(len(found), "run")
-    return "\n".join(text_lines(TextTable(caption, header, rows, frozenset(header[3:6]))))
+    reasons = [f"{each.run_id}: {each.reason}" for each in found if each.status == "interrupted"]
+    return "\n".join([*text_lines(TextTable(caption, header, rows, frozenset(header[3:6]))), *reasons])
 
 
 def main_quality_text(quality: dict[str, float]) -> str:

@@ -83,6 +83,9 @@ def test_a_killed_process_leaves_no_money_held_and_the_run_resumes_from_its_chec
     assert not alive, "the child outlived its frame"
 
     run_id = next(iter((store / "runs").iterdir())).name
+    if target == "launcher":
+        (listed,) = finished.again("runs", "--json", store=store).json
+        assert (listed["status"], run_id in listed["reason"]) == ("interrupted", True)
     resumed = finished.again(
         "run", "--resume", run_id, "--out", out, "--budget", "0.0025", "--json", store=store
     )
