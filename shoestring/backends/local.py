@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -19,7 +20,12 @@ import yaml
 from pydantic import Field, model_validator
 
 from shoestring.backends.folder_store import FolderStore
-from shoestring.backends.processes import PsutilTelemetry, boot_fraction_s
+from shoestring.backends.processes import (
+    PsutilTelemetry,
+    boot_fraction_s,
+    least_busy_cores,
+    thread_variables,
+)
 from shoestring.backends.sources.obstore_sources import ObstoreSources
 from shoestring.config.budgets import Budgets
 from shoestring.config.policy import Policy
@@ -35,8 +41,6 @@ from shoestring.core.types import Placement, Pool, Quote
 from shoestring.pricing.catalogues import ListingFile, PriceListing, open_catalogue, read_listing
 from shoestring.pricing.price_book import build_price_book, charged_price
 from shoestring.pricing.price_list import PriceList
-
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 ONE_STORAGE_CLASS = (
     "the store is a folder, which has one storage class: the storage_classes {} are not offered; a store on "
@@ -83,15 +87,28 @@ class WorldFile(PriceList):
         return self.tariffs.model_copy(update={"storage_classes": {}})
 
 
+WorldReader = Callable[[Path], WorldFile]
+
+
 class FilePrices:
     """The price rows of a world file."""
 
-    def __init__(self, world: WorldFile, source: Path | None = None, clock: Clock | None = None) -> None:
-        """`source` is the file that the world was read from, which is read again; None: prices never change.
+    def __init__(
+        self,
+        world: WorldFile,
+        source: Path | None = None,
+        clock: Clock | None = None,
+        read: WorldReader | None = None,
+    ) -> None:
+        """`source` is the file that the world was read from, which is read again, by `read` if that is given;
+        None: prices never change.
 
         Raises WorldError.
         """
-        self._clock = clock or WallClock()
+        self.world, self._clock, self._read_world = world, clock or WallClock(), read or read_world_file
+        if read and source:
+            with suppress(WorldError):
+                world = read(source)
         self.listing = price_listing(world, source)
         self._book = self._newest = self._build(world, self.listing)
         self._file = ListingFile(self.listing, source, self._read)
@@ -100,7 +117,7 @@ class FilePrices:
         return build_price_book(listing, world.pools, world.usable_tariffs, self._clock.now().date())
 
     def _read(self, source: Path) -> PriceListing:
-        file = read_world_file(source)
+        file = self._read_world(source)
         listing = price_listing(file, source)
         self._newest = self._build(file, listing)
         return listing
@@ -173,23 +190,6 @@ class LocalCluster:
             return PodLifetime(alive=False, started_at=started_at)
 
 
-def thread_variables(cores: int) -> dict[str, str]:
-    """Return the environment that sets the thread count of numeric libraries, which read it when they are
-    loaded.
-
-    A thread that spins while it waits takes its core from other processes. With another process on one of two
-    cores, spinning threads slowed training from 50,000 rows/s to 1,500 rows/s.
-    """
-    return dict.fromkeys(THREAD_VARIABLES, str(cores)) | {"OMP_WAIT_POLICY": "PASSIVE"}
-
-
-def least_busy_cores(count: int) -> set[int]:
-    """Return the `count` cores of this process's affinity with the lowest use over 50 ms."""
-    allowed = sorted(os.sched_getaffinity(0))
-    busy = dict(enumerate(psutil.cpu_percent(interval=0.05, percpu=True)))
-    return set(sorted(allowed, key=lambda core: (busy.get(core, 0.0), core))[:count])
-
-
 class WallClock:
     """The clock of this machine."""
 
@@ -251,16 +251,22 @@ def check_not_clusters(path: Path, text: str) -> None:
 
 
 def open_local_world(
-    path: Path | None = None, *, store: Path | None = None, clock: Clock | None = None
+    path: Path | None = None,
+    *,
+    store: Path | None = None,
+    clock: Clock | None = None,
+    admitted: WorldFile | None = None,
+    read: WorldReader | None = None,
 ) -> World:
     """Open the World that a world file describes.
 
-    `store` overrides the file's store folder. Raises WorldError.
+    `store` overrides the file's store folder. `admitted` counts in place of the file, and `read` reads its
+    prices. Raises WorldError.
     """
     source = path or default_world_path()
-    file = read_world_file(source)
+    file = admitted or read_world_file(source)
     check_pools(file, source)
-    prices = FilePrices(file, source, clock)
+    prices = FilePrices(file, source, clock, read)
     unused = "" if file.usable_tariffs == file.tariffs else ", ".join(file.tariffs.storage_classes)
     return World(
         name=file.name,

@@ -21,6 +21,7 @@ import psutil
 from shoestring.core.interfaces import ProcessUsage
 
 PR_SET_CHILD_SUBREAPER = 36
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 POLL_S = 0.02
 END_TIMEOUT_S = 5.0
 """A killed process that does not end in this time hangs in the kernel."""
@@ -225,3 +226,20 @@ def boot_fraction_s() -> float:
     if not hasattr(time, "CLOCK_BOOTTIME"):
         return 0.0
     return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) - psutil.boot_time()
+
+
+def thread_variables(cores: int) -> dict[str, str]:
+    """Return the environment that sets the thread count of numeric libraries, which read it when they are
+    loaded.
+
+    A thread that spins while it waits takes its core from other processes. With another process on one of two
+    cores, spinning threads slowed training from 50,000 rows/s to 1,500 rows/s.
+    """
+    return dict.fromkeys(THREAD_VARIABLES, str(cores)) | {"OMP_WAIT_POLICY": "PASSIVE"}
+
+
+def least_busy_cores(count: int) -> set[int]:
+    """Return the `count` cores of this process's affinity with the lowest use over 50 ms."""
+    allowed = sorted(os.sched_getaffinity(0))
+    busy = dict(enumerate(psutil.cpu_percent(interval=0.05, percpu=True)))
+    return set(sorted(allowed, key=lambda core: (busy.get(core, 0.0), core))[:count])

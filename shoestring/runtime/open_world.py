@@ -6,6 +6,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+from shoestring.backends.admitted_world import admitted_world
 from shoestring.backends.local import default_world_path, open_local_world
 from shoestring.backends.reading_store import ReadingStore
 from shoestring.config.world import World
@@ -19,7 +20,8 @@ def open_world(world: str, store: Path | None = None, *, reads_only: bool = Fals
     """Open a cluster's world (a folder), a machine's world (a file), or the default one (empty).
 
     `store`, or else `$SHOESTRING_STORE`, replaces the store folder that a machine's world file names. Every
-    process of a run has to have the same value. `reads_only`: nothing is written to the store; what this
+    process of a run has to have the same value. A step of a run on a machine opens the world in which the run
+    was admitted. `reads_only`: nothing is written to the store; what this
     process writes stays with it.
 
     Raises:
@@ -32,7 +34,13 @@ def open_world(world: str, store: Path | None = None, *, reads_only: bool = Fals
         from shoestring.backends.s3.store import S3Access
 
         return open_cluster_world(path, access=S3Access(reads_only=reads_only))
-    opened = open_local_world(path, store=store or (Path(named) if named else None))
+    admitted = admitted_world(path)
+    opened = open_local_world(
+        path,
+        store=store or (Path(named) if named else None),
+        admitted=admitted.world if admitted else None,
+        read=admitted.read if admitted else None,
+    )
     return replace(opened, store=ReadingStore(opened.store)) if reads_only else opened
 
 

@@ -15,12 +15,8 @@ from typing import get_type_hints
 import psutil
 import pytest
 
-from shoestring.backends.local import (
-    THREAD_VARIABLES,
-    LocalCluster,
-    this_process,
-)
-from shoestring.backends.processes import PsutilTelemetry
+from shoestring.backends.local import LocalCluster, this_process
+from shoestring.backends.processes import THREAD_VARIABLES, PsutilTelemetry
 from shoestring.config import world
 from shoestring.core import interfaces
 from shoestring.core.pod_ref import LocalProcess

@@ -32,9 +32,9 @@ from shoestring.backends.kubernetes.world_files import (
     read_prices,
     read_world,
 )
-from shoestring.backends.local import WallClock, this_process, thread_variables
+from shoestring.backends.local import WallClock, this_process
 from shoestring.backends.nvml import NvmlTelemetry
-from shoestring.backends.processes import PsutilTelemetry
+from shoestring.backends.processes import PsutilTelemetry, thread_variables
 from shoestring.backends.reading_store import ReadingStore
 from shoestring.backends.s3.location import S3Location
 from shoestring.backends.s3.store import OWN_ACCESS, S3Access, open_s3_store

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
 
+from shoestring.backends.admitted_world import admitted_variable
 from shoestring.config.world import World
 from shoestring.core import store_layout
 from shoestring.core.errors import Refused, UsageError
@@ -54,7 +55,7 @@ def run_here(world: World, request: RunRequest, options: LaunchOptions) -> None:
         UsageError: another process still drives it.
     """
     check_not_running(world, request.run_id)
-    with environment_of_run(world, options.store):
+    with environment_of_run(world, options):
         for sentence in settle_abandoned(world):
             options.notify(sentence)
         try:
@@ -87,19 +88,22 @@ def is_done(world: World, run_id: str) -> bool:
 
 
 @contextlib.contextmanager
-def environment_of_run(world: World, store: Path | None) -> Iterator[None]:
+def environment_of_run(world: World, options: LaunchOptions) -> Iterator[None]:
     """Set the variables that every process of a run reads, and restore them at the end."""
-    values = {LAUNCHER_VARIABLE: str(world.pod)} | ({STORE_VARIABLE: str(store)} if store else {})
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+    with admitted_variable(world, options.world_path) as admitted:
+        values = {LAUNCHER_VARIABLE: str(world.pod)} | admitted
+        if options.store:
+            values[STORE_VARIABLE] = str(options.store)
+        before = {name: os.environ.get(name) for name in values}
+        os.environ.update(values)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    del os.environ[name]
+                else:
+                    os.environ[name] = value
 
 
 @contextlib.contextmanager

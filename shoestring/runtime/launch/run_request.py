@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from shoestring.config.policy import Priority
 from shoestring.config.world import World
-from shoestring.core.errors import UsageError
+from shoestring.core.errors import UnknownName, UsageError
 from shoestring.core.record import validation_message
 from shoestring.core.types import Need
 from shoestring.data.recipe import Recipe, find_recipe
@@ -79,10 +79,14 @@ def resumed_request(
     It keeps its recipe and seed; it also keeps its budget and deadline unless they are given again.
 
     Raises:
-        UsageError: another seed is given.
-        UnknownName: there is no such run.
+        UsageError: another seed is given, or there is no such run in this store.
     """
-    run = open_run(world.store, run_id)
+    try:
+        run = open_run(world.store, run_id)
+    except UnknownName as error:
+        raise UsageError(
+            f"{error}; a resumed run keeps its store: name the one in which it began (--world or --store)"
+        ) from None
     if seed not in (None, run.record.seed):
         raise UsageError(f"{run_id} was started with seed {run.record.seed}: a resumed run keeps its seed")
     last_budget_usd, last_deadline_s = previous_request(world, run)
