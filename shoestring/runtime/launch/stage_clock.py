@@ -27,9 +27,10 @@ from shoestring.core.money import usd
 from shoestring.core.pod_ref import LocalProcess
 from shoestring.core.receipt import PricePoint
 from shoestring.runtime.launch.account_money import AccountMoney
-from shoestring.runtime.supervisor.attempt import EXIT_S, Attempt
+from shoestring.runtime.supervisor.attempt import Attempt
 from shoestring.runtime.supervisor.child import JOB_FILE, ChildJob
 from shoestring.runtime.supervisor.child_process import STAGE_PROCESS
+from shoestring.spending.exit_money import EXIT_S
 from shoestring.spending.heartbeat import BROKE, LOST, Heartbeat
 from shoestring.spending.meter import Meter
 

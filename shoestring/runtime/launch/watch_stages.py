@@ -27,7 +27,8 @@ from shoestring.data.run_records import Run, read_record, read_records
 from shoestring.routing.decision import Decision
 from shoestring.runtime.launch.account_money import AccountMoney
 from shoestring.runtime.launch.stage_clock import SEE_EVERY_S, StageClock, StageTree, end_orphans
-from shoestring.runtime.supervisor.attempt import CHECK_EVERY_S, Attempt
+from shoestring.runtime.supervisor.attempt import Attempt
+from shoestring.spending.exit_money import CHECK_EVERY_S
 from shoestring.spending.heartbeat import (
     MIN_SILENCE_S,
     RUNNING_STATES,
