@@ -1,7 +1,7 @@
 """The world of a run on one machine, as it was when the run was admitted.
 
-Each step of a run is a process that opens the world again. Its file may have been edited meanwhile. While a
-run goes on, only prices move: the price lists, and the file's own rows for the policy's floating markets.
+Each step of a run is a process that opens the world again. Its file may have been edited meanwhile. During a
+run only prices change: the price lists, and the file's own rows for the policy's floating markets.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ def known_texts(texts: pa.Array) -> pa.Array:
 
 
 def missing_spellings(texts: pa.Array) -> Counter[str]:
-    """Return how often each spelling of a missing value stands in a column."""
+    """Return how often each spelling of a missing value occurs in a column."""
     found = pc.utf8_trim_whitespace(texts.filter(is_missing(texts)))
     spellings, counts = pc.value_counts(found).flatten()
     return Counter(dict(zip(spellings.to_pylist(), counts.to_pylist(), strict=True)))

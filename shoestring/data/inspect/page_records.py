@@ -44,7 +44,7 @@ class SchemaChange(Record):
 class ColumnEntry(Record):
     """One column: its type, its use and the reason of this use. `values` counts its different values.
 
-    `missing_as`: how often each spelling of a missing value stands in it. `remarks`: what is to know of its
+    `missing_as`: how often each spelling of a missing value occurs. `remarks`: what is to know of its
     reading, a sentence each.
     """
 

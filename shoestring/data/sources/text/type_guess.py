@@ -43,7 +43,7 @@ class ColumnReading:
 
     Args:
         kind: of its values.
-        missing: how often each spelling of a missing value stands in it; none in a column of text.
+        missing: how often each spelling of a missing value occurs; none in a column of text.
         others: the kinds that its values fit as well, and that would read some of them otherwise.
         nearest: of text, the kind that most of its values have, if these are at least four of five.
         example: a value that the others read otherwise, or one that is not of the nearest kind.
