@@ -101,7 +101,7 @@ def settle_lost_pods(
 
 
 def settle_ended(ledger: Ledger, account: str, ended: Heartbeat) -> None:
-    """Settle the reservation of an attempt that was ended from outside, by the heartbeat that says so.
+    """Settle the reservation of an attempt that was ended from outside, by the heartbeat that records it.
 
     Raises:
         UnknownName: there is no such account.
@@ -114,7 +114,7 @@ def settle_ended(ledger: Ledger, account: str, ended: Heartbeat) -> None:
 
 
 def book_settlement(ledger: Ledger, account: str, found: Settlement, reserved_usd: Decimal) -> bool:
-    """Settle a reservation, and book what it cost beyond that. Returns False if somebody else did."""
+    """Settle a reservation, and book what it cost beyond that. Returns False if it was settled already."""
     name, cost_usd, reason = found.reservation, found.actual_usd, found.reason
     try:
         ledger.settle(account, name, min(cost_usd, reserved_usd), reason)

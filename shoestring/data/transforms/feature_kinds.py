@@ -98,7 +98,7 @@ def feature_types(recipe: Recipe, schema: pa.Schema) -> dict[str, FeatureKind | 
 
 
 def kind_of_whole_numbers(distinct: int) -> FeatureKind:
-    """Return the kind of a column of whole numbers that has so many different values."""
+    """Return the kind of a column of whole numbers with this number of different values."""
     return "categorical" if distinct <= MAX_INFERRED_CATEGORIES else "numeric"
 
 

@@ -93,7 +93,7 @@ def _holding(question: Question, amount_usd: Decimal) -> Question:
 
 @dataclass(frozen=True, slots=True)
 class StageMoney:
-    """What a stage of a plan needs, in micro-dollars. `kept_micro`: what its supervisor keeps back."""
+    """The money that a stage of a plan needs, in micro-dollars. `kept_micro`: kept back by its supervisor."""
 
     elastic: bool
     est_micro: int

@@ -1,4 +1,4 @@
-"""What the account of a run can still pay, as its launcher knows it."""
+"""The money that the account of a run can still pay, as its launcher knows it."""
 
 from __future__ import annotations
 

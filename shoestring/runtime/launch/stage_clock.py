@@ -1,5 +1,5 @@
 """The launcher's own clock of the stages of a run: it ends a stage before the money of its account could be
-gone, whatever a file says.
+gone, whatever the files hold.
 
 A stage has the rights of its user: it can stop its supervisor, and write each file of the store. So nothing
 here reads the store. A stage is found below the launcher in the kernel's table of processes, and its time
@@ -45,9 +45,9 @@ STOPPED_STATES = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
 class StageTree:
     """A supervisor and the processes below it, as the launcher has seen them. `*_s`: on the monotonic clock.
 
-    `usd_per_hour`: the price at its start. `attempt`: what the ledger and its decision say of it; None: they
+    `usd_per_hour`: the price at its start. `attempt`: its reservation and its decision; None: they
     were not read yet. `stopped_s`: since when a signal or a debugger stops the supervisor; None: it runs.
-    `gone_at`: when all of it was seen to be gone; `state`: of the heartbeat that says so.
+    `gone_at`: when all of it was seen to be gone; `state`: of the heartbeat that records it.
     """
 
     attempt_id: AttemptId
@@ -80,7 +80,7 @@ class StageTree:
     def rates(self) -> tuple[tuple[float, Decimal], ...]:
         """Return its prices, each with its beginning.
 
-        From when its supervisor was stopped, nobody follows its price, and the highest one counts.
+        From when its supervisor was stopped, its price is not followed, and the highest one counts.
         """
         changes = self.attempt.limit_meter().rate_changes if self.attempt else ()
         rates = ((self.started_s, self.usd_per_hour), *changes)

@@ -1,7 +1,7 @@
 """Ends the stages of a run on this machine whose supervisors are silent, and what killed supervisors leave.
 
 It is the second line of defence: a supervisor that is stopped or hangs can neither meter nor stop its stage.
-What the store says is read here. The `StageClock` needs no store, and nothing that waits for one delays it.
+The store is read here. The `StageClock` needs no store, and nothing that waits for one delays it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class StageWatch:
     """The stages of one start of a run, as the launcher has seen them. Times are on the monotonic clock.
 
     `looked_s`: when the last look read the heartbeats; None: it failed, or there was none. `last` is, by
-    attempt, the last heartbeat and for how many seconds of looks it has stood.
+    attempt, the last heartbeat and for how many seconds of looks it has not changed.
     """
 
     world: World

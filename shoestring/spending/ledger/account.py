@@ -67,7 +67,7 @@ class AccountState(Record):
 
     @property
     def used_usd(self) -> Decimal:
-        """What of the cap is spent or held, with overruns."""
+        """The part of the cap that is spent or held, with overruns."""
         if self.cap_usd is None or self.left_usd is None:
             return self.spent_usd + self.held_usd
         return self.cap_usd - self.left_usd
