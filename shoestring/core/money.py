@@ -16,6 +16,7 @@ MICRO = Decimal("0.000001")
 # In micro-dollars this amount, and the sum of thousands of such amounts, fits into 64 bits.
 MAX_DIGITS = 9
 MAX_USD = 10**MAX_DIGITS
+MOST_USD = Decimal(MAX_USD - 1)
 
 
 def usd(value: object) -> Decimal:
@@ -59,6 +60,11 @@ def budget(text: str) -> Decimal:
     if amount_usd <= 0:
         raise ValueError(f"${amount_usd} is not a budget: it must be above 0")
     return amount_usd
+
+
+def capped_usd(amount_usd: Decimal) -> Decimal:
+    """Return an amount rounded up to the micro-dollar, at most MOST_USD: no budget pays for that."""
+    return usd(min(amount_usd, MOST_USD))
 
 
 def microusd(amount_usd: Decimal) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from shoestring.core.money import usd
+from shoestring.core.money import capped_usd
 
 EXIT_S = 0.5
 """The duration of an exit. Its price, and that of the stage's own checkpoint, are kept back from every
@@ -20,7 +20,7 @@ reservation of fixed work, so it is paid for even if no answer comes.
 
 def seconds_usd(usd_per_hour: Decimal, seconds: float) -> Decimal:
     """Return the price of some seconds."""
-    return usd(usd_per_hour * Decimal(str(seconds)) / 3600)
+    return capped_usd(usd_per_hour * Decimal(str(seconds)) / 3600)
 
 
 def exit_price_usd(usd_per_hour: Decimal, fallback_usd_per_hour: Decimal, end_s: float) -> Decimal:

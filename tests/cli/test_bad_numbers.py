@@ -13,7 +13,7 @@ import pytest
 import yaml
 from commands import shoestring
 from examples import examples
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shoestring.backends.local import open_local_world
@@ -138,6 +138,7 @@ def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @examples(120)
+@example(("policy", "pod_exit_s"), 4e13, 1.0)
 @given(FIELDS, NUMBERS, st.sampled_from([1.0, 1e7, None]))
 def test_any_number_in_any_field_is_planned_with_or_refused_in_a_sentence(
     shared_folder: Path, field: tuple[str, str], number: object, deadline_s: float | None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from shoestring.config.policy import Policy
-from shoestring.core.money import from_microusd, microusd, usd
+from shoestring.core.money import capped_usd, from_microusd, microusd
 from shoestring.core.types import Market, Need
 from shoestring.routing.candidates import Candidates
 from shoestring.routing.dag import build_dag
@@ -63,7 +63,7 @@ def extension_headroom_usd(question: Question, offers: Candidates, policy: Polic
             overrun_micro = max(overrun_micro, OVERRUN_SHARE * each.p95_micro - released_micro)
             released_micro += each.p95_micro - each.est_micro
         headroom_micro = max(headroom_micro, overrun_micro + (kept_micro if is_chain else all_kept_micro))
-    return usd(headroom_micro.scaleb(-6))
+    return capped_usd(headroom_micro.scaleb(-6))
 
 
 def leaving_exits(question: Question, offers: Candidates, policy: Policy) -> Question:
@@ -88,7 +88,7 @@ def _kept_after_micro(question: Question, later: Sequence[StageMoney]) -> int:
 
 
 def _holding(question: Question, amount_usd: Decimal) -> Question:
-    return question.model_copy(update={"held_usd": question.held_usd + amount_usd})
+    return question.model_copy(update={"held_usd": capped_usd(question.held_usd + amount_usd)})
 
 
 @dataclass(frozen=True, slots=True)

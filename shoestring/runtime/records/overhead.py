@@ -15,7 +15,7 @@ from pydantic import AwareDatetime, Field
 from shoestring.config.world import World
 from shoestring.core import store_layout
 from shoestring.core.attempt_id import AttemptId
-from shoestring.core.money import MAX_USD, Usd, usd
+from shoestring.core.money import Usd, capped_usd
 from shoestring.core.pod_ref import ClusterPod, PodRef
 from shoestring.core.record import StoredRecord, record_bytes
 from shoestring.core.types import Market
@@ -23,8 +23,6 @@ from shoestring.data.run_records import Run, RunStart, read_record
 from shoestring.spending.meter import cost_usd
 
 OVERHEAD = "overhead"
-# No budget is as large, so a world that would charge more for deciding is refused.
-MOST_USD = Decimal(MAX_USD - 1)
 # A pod that decides, settles, or returns a cached result: measured 0.5-0.8 s, and 1.0-1.6 s on two busy
 # cores, imports included.
 OVERHEAD_POD_S = 3.0
@@ -97,7 +95,7 @@ def assumed_pod_s(world: World) -> float:
 
 def overhead_usd(world: World, pods: int, pod_s: float) -> Decimal:
     """Return the cost of this many pods that run no stage, of `pod_s` seconds each."""
-    return usd(min(overhead_usd_per_hour(world) * Decimal(str(pods * pod_s)) / 3600, MOST_USD))
+    return capped_usd(overhead_usd_per_hour(world) * Decimal(str(pods * pod_s)) / 3600)
 
 
 def overhead_times(world: World, run: Run, start: RunStart) -> list[OverheadTime]:
