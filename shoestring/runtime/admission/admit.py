@@ -43,6 +43,7 @@ from shoestring.runtime.records.run_setup import (
     write_run_record,
     write_start,
 )
+from shoestring.runtime.records.world_ledger import world_ledger
 from shoestring.spending.ledger.ledger import Ledger
 
 LAUNCHER_VARIABLE = "SHOESTRING_LAUNCHER"
@@ -137,7 +138,7 @@ def admit(world: World, request: RunRequest, notify: Callable[[str], object] = l
     check_data(world, request.recipe, request.waited_s)
     request = with_record(world, request)
     campaign, before = request.recipe.campaign, open_run(world.store, request.run_id).starts
-    ledger = Ledger(world.store, world.clock, str(world.pod))
+    ledger = world_ledger(world)
     # A supervisor that outlived its launcher may still spend what it holds.
     spent_usd = sum((state.used_usd for state in account_states(ledger, before)), Decimal(0))
     caps = stage_budgets_left(world, ledger, request.recipe, before)
@@ -196,7 +197,7 @@ def find_or_admit(world: World, request: RunRequest) -> Run:
     """
     check_run_id(request.run_id)
     if any(world.store.list(store_layout.starts(request.run_id))):
-        run, ledger = open_run(world.store, request.run_id), Ledger(world.store, world.clock, str(world.pod))
+        run, ledger = open_run(world.store, request.run_id), world_ledger(world)
         states = account_states(ledger, (run.start,))
         if states and not (states[0].closed and run.start.launcher is None):
             reserve_overhead(ledger, run.start)

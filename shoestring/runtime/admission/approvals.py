@@ -12,6 +12,7 @@ from shoestring.core.errors import ApprovalNeeded, LedgerConflict, Refused, Unkn
 from shoestring.core.money import usd
 from shoestring.core.record import record_bytes
 from shoestring.data.run_records import Run, open_run
+from shoestring.runtime.records.world_ledger import world_ledger
 from shoestring.spending.approvals import (
     Approval,
     ApprovalRequest,
@@ -132,7 +133,7 @@ def give_approval(
     sha256 = write_approval(world.store, approval)
     if account is None or account.closed or account.cap_usd is None or approval.amount_usd <= total_usd:
         return None
-    ledger = Ledger(world.store, world.clock, str(world.pod))
+    ledger = world_ledger(world)
     return ledger.set_cap(account.account, account.cap_usd + approval.amount_usd - total_usd, sha256)
 
 
@@ -141,7 +142,7 @@ def current_budget(world: World, run: Run) -> tuple[Decimal, AccountState | None
     it has one.
     """
     try:
-        state = Ledger(world.store, world.clock).state(run.start.account)
+        state = world_ledger(world).state(run.start.account)
     except UnknownName:
         return run.start.budget_usd, None
     return run.start.budget_usd + state.cap_raised_usd, state

@@ -27,6 +27,7 @@ from shoestring.data.run_records import Run, read_record, read_records
 from shoestring.routing.decision import Decision
 from shoestring.runtime.launch.account_money import AccountMoney
 from shoestring.runtime.launch.stage_clock import SEE_EVERY_S, StageClock, StageTree, end_orphans
+from shoestring.runtime.records.world_ledger import world_ledger
 from shoestring.runtime.supervisor.attempt import Attempt
 from shoestring.spending.exit_money import CHECK_EVERY_S
 from shoestring.spending.heartbeat import (
@@ -193,7 +194,7 @@ class StageWatch:
             self.record()
 
     def _new_ledger(self) -> Ledger:
-        return Ledger(self.world.store, self.world.clock, str(self.world.pod))
+        return world_ledger(self.world)
 
     def threads(self, over: threading.Event) -> list[threading.Thread]:
         """Return the threads that watch until `over` is set. Each waits for itself alone."""
@@ -220,7 +221,7 @@ def watched_stages(world: World, run: Run) -> Iterator[None]:
     """Watch the stages of a run's latest start while the block runs; at its end, end what is left of them."""
     watch, over = StageWatch(world, run), threading.Event()
     with contextlib.suppress(ShoestringError):
-        watch.read_money(Ledger(world.store, world.clock, str(world.pod)))
+        watch.read_money(world_ledger(world))
     adopt_orphans()
     threads = watch.threads(over)
     for thread in threads:

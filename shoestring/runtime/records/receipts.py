@@ -30,8 +30,8 @@ from shoestring.data.run_records import Run, RunStart, read_record
 from shoestring.pricing.throughput import hardware_of
 from shoestring.routing.decision import Choice, Decision
 from shoestring.routing.policy.policy_trial import trial_fields
+from shoestring.runtime.records.world_ledger import world_ledger
 from shoestring.spending.heartbeat import BROKE, SILENT, Heartbeat, is_out_of_memory, last_heartbeat
-from shoestring.spending.ledger.ledger import Ledger
 
 # How the cluster's reason begins if the reaper, or the deadline of the pod, ended a pod for money or silence.
 OUT_OF_MONEY, ENDED_SILENT = ("OutOfMoney", "DeadlineExceeded"), "Silent"
@@ -141,7 +141,7 @@ def write_lost_receipts(
     A reservation without a decision gets no receipt: its router died before it wrote the decision, so there
     was no attempt.
     """
-    state = Ledger(world.store, world.clock, str(world.pod)).state(start.account)
+    state = world_ledger(world).state(start.account)
     for name, spent_usd in state.settled_usd.items():
         decision_key = store_layout.decision(run.run_id, name)
         receipt_key = store_layout.receipt(run.run_id, name)

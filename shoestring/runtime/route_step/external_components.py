@@ -22,6 +22,7 @@ from shoestring.routing.decision import Decision
 from shoestring.routing.placement import KUBEFLOW_RUN_LABEL, STAGE_LABEL
 from shoestring.runtime.records.overhead import overhead_times
 from shoestring.runtime.records.receipts import OUT_OF_MONEY, AttemptResult, make_receipt
+from shoestring.runtime.records.world_ledger import world_ledger
 from shoestring.spending.heartbeat import UNSUPERVISED, Heartbeat, last_heartbeat
 from shoestring.spending.ledger.account import Reservation
 from shoestring.spending.ledger.ledger import Ledger
@@ -70,7 +71,7 @@ def settle_external(world: World, run: Run, start: RunStart) -> list[str]:
     Raises:
         UnknownName: the start has no account.
     """
-    ledger, messages = Ledger(world.store, world.clock, str(world.pod)), []
+    ledger, messages = world_ledger(world), []
     for name, reservation in ledger.state(start.account).reservations.items():
         heartbeat = last_heartbeat(world.store, run.run_id, name)
         if heartbeat is not None and heartbeat.state == UNSUPERVISED:

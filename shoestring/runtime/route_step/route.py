@@ -36,6 +36,7 @@ from shoestring.runtime.admission.stage_request import StageInputs, StageRequest
 from shoestring.runtime.admission.start_gate import start_when_allowed
 from shoestring.runtime.records.overhead import OverheadPod, overhead_timer
 from shoestring.runtime.records.run_setup import write_engine_job
+from shoestring.runtime.records.world_ledger import world_ledger
 from shoestring.runtime.route_step.concurrent_stages import stages_to_plan
 from shoestring.runtime.route_step.external_components import announce_external
 from shoestring.runtime.route_step.retry import (
@@ -130,7 +131,7 @@ def decide_and_reserve(
         Refused: an earlier attempt ended in a way that another attempt would repeat.
         BudgetExceeded: other runs took the money `MAX_RACES` times.
     """
-    ledger, stage = Ledger(world.store, world.clock, str(world.pod)), request.needs[0].stage
+    ledger, stage = world_ledger(world), request.needs[0].stage
     if found := undelivered_decision(world, run, ledger, stage):
         return found
     retry = settle_earlier_attempts(world, run, ledger, stage)

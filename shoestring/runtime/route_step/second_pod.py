@@ -29,6 +29,7 @@ from shoestring.runtime.admission.first_request import next_attempt
 from shoestring.runtime.records.current_prices import current_quote
 from shoestring.runtime.records.overhead import OverheadPod
 from shoestring.runtime.records.receipt_history import known_receipts
+from shoestring.runtime.records.world_ledger import world_ledger
 from shoestring.runtime.route_step.concurrent_stages import last_attempt, stages_to_plan
 from shoestring.runtime.route_step.retry import (
     RetryContext,
@@ -54,7 +55,7 @@ def admit_second_pod(
         BudgetExceeded: other runs took the money several times.
     """
     assert first.choice is not None
-    ledger, stage = Ledger(world.store, world.clock, str(world.pod)), first.question.stage
+    ledger, stage = world_ledger(world), first.question.stage
     pod = ExistingPod(decision_key=first_key, pool=first.choice.pool, market=first.choice.market)
     check_not_routed_again(world, run, first, pod)
     found = undelivered_decision(world, run, ledger, stage)

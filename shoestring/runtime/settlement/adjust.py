@@ -16,6 +16,7 @@ from shoestring.core.receipt import PricePoint, Receipt
 from shoestring.data.run_records import Run, RunStart, read_record
 from shoestring.routing.decision import Decision
 from shoestring.runtime.records.overhead import overhead_reservation
+from shoestring.runtime.records.world_ledger import world_ledger
 from shoestring.runtime.route_step.external_components import attempts_pods, cost_of_periods_usd
 from shoestring.spending.ledger.ledger import Ledger
 from shoestring.spending.ledger.overruns import book_cost
@@ -31,7 +32,7 @@ def adjust_to_pod_times(world: World, run: Run, start: RunStart, overhead_usd: D
     Returns a message for each adjustment that the account did not allow in full, and for each attempt whose
     records are unreadable: it keeps what it settled. Decreases go first: an increase may need what they free.
     """
-    ledger = Ledger(world.store, world.clock, str(world.pod))
+    ledger = world_ledger(world)
     state = ledger.state(start.account)
     settled_usd = {
         name: usd + state.overruns_usd.get(name, Decimal(0)) for name, usd in state.settled_usd.items()

@@ -19,11 +19,11 @@ from shoestring.core import store_layout
 from shoestring.core.errors import NotInStore, ShoestringError, StoreError
 from shoestring.core.interfaces import Clock, EndReason, PendingPods, StagePod, StoreTimes
 from shoestring.core.record import record_bytes
+from shoestring.runtime.records.world_ledger import forget_accounts, world_ledger
 from shoestring.runtime.settlement.external_pods import ExternalStage, out_of_money
 from shoestring.runtime.settlement.reap import reap
 from shoestring.runtime.settlement.running_pods import RunningPod, RunningPods, is_running
 from shoestring.spending.heartbeat import SILENT, Heartbeat, ended_silent, silence_limit_s
-from shoestring.spending.ledger.ledger import Ledger
 
 SLOW_PROBE_S = 3.0
 """A store that takes longer to accept the reaper's probe may have been away meanwhile."""
@@ -187,7 +187,8 @@ def all_silent(silent: Sequence[RunningPod], metered: Sequence[RunningPod]) -> s
 
 def open_watch(world: World, pending: PendingPods, times: StoreTimes) -> RunningPodsWatch:
     """Return the watch of one reaper process."""
-    ledger = Ledger(world.store, world.clock, str(world.pod))
+    forget_accounts(world)
+    ledger = world_ledger(world)
     return RunningPodsWatch(world, pending, StoreProbe(world, times), RunningPods(world, times, ledger))
 
 

@@ -26,6 +26,7 @@ from shoestring.runtime.admission.first_request import next_attempt
 from shoestring.runtime.records.overhead import overhead_reservation, overhead_times
 from shoestring.runtime.records.receipts import write_lost_receipts
 from shoestring.runtime.records.run_setup import run_id_of_label
+from shoestring.runtime.records.world_ledger import forget_accounts, world_ledger
 from shoestring.runtime.settlement.settle import (
     for_open_starts,
     recent_months,
@@ -163,7 +164,8 @@ def settle_silent_runs(world: World, pods: Sequence[StagePod]) -> list[str]:
     """Settle dead pods of the runs that have no launcher, and close the accounts of abandoned runs; return
     what was done.
     """
-    ledger = Ledger(world.store, world.clock, str(world.pod))
+    forget_accounts(world)
+    ledger = world_ledger(world)
 
     def settle(run: Run, start: RunStart) -> list[str]:
         if start.launcher is not None:

@@ -21,6 +21,7 @@ from shoestring.runtime.records.overhead import (
     read_overhead,
 )
 from shoestring.runtime.records.receipts import write_lost_receipts
+from shoestring.runtime.records.world_ledger import world_ledger
 from shoestring.runtime.route_step.external_components import settle_external
 from shoestring.runtime.route_step.retry import receipt_is_due, wait_for_exit
 from shoestring.runtime.settlement.adjust import adjust_to_pod_times
@@ -37,7 +38,7 @@ def settle_start(world: World, run: Run, start: RunStart) -> list[str]:
     A pod that is still alive keeps its reservation, and the account stays open; also until a pod that has
     settled has written its receipt.
     """
-    ledger, overhead = Ledger(world.store, world.clock, str(world.pod)), overhead_reservation(start)
+    ledger, overhead = world_ledger(world), overhead_reservation(start)
     try:
         messages = settle_external(world, run, start)
         messages += settle_lost_pods(
@@ -97,7 +98,7 @@ def settle_abandoned(world: World) -> list[str]:
 
     A new run does this: a run whose launcher is gone had no exit step.
     """
-    ledger = Ledger(world.store, world.clock, str(world.pod))
+    ledger = world_ledger(world)
     messages: list[str] = []
     ended: set[str] = set()
 
@@ -134,7 +135,7 @@ def settle_run(world: World, run_id: str) -> list[str]:
     run = open_run(world.store, run_id)
     if not run.starts:
         return []
-    ledger = Ledger(world.store, world.clock, str(world.pod))
+    ledger = world_ledger(world)
     if states := account_states(ledger, (run.start,)):
         wait_for_exit(world, run, ledger, states[0].reservations.keys() - {overhead_reservation(run.start)})
     return settle_start(world, run, run.start)

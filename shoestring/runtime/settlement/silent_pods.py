@@ -16,9 +16,9 @@ from shoestring.core.record import record_bytes
 from shoestring.data.run_records import Run, read_record
 from shoestring.routing.decision import Decision
 from shoestring.runtime.records.receipts import write_lost_receipts
+from shoestring.runtime.records.world_ledger import world_ledger
 from shoestring.spending.heartbeat import Heartbeat
 from shoestring.spending.ledger.account import AccountState, Reservation
-from shoestring.spending.ledger.ledger import Ledger
 from shoestring.spending.meter import cost_usd
 
 
@@ -86,7 +86,7 @@ def settle_silent_pod(world: World, run: Run, decision: Decision, pod: StagePod,
     The heartbeat that the pod did not write is written first, so that an interrupted settlement can be
     continued.
     """
-    ledger, account = Ledger(world.store, world.clock, str(world.pod)), run.start.account
+    ledger, account = world_ledger(world), run.start.account
     question, now = decision.question, world.clock.now()
     name = str(question.attempt_id)
     reservation = ledger.state(account).reservations.get(name)

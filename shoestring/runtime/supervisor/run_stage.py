@@ -23,6 +23,7 @@ from shoestring.runtime.records.egress_usage import record_egress
 from shoestring.runtime.records.overhead import overhead_timer
 from shoestring.runtime.records.receipt_history import write_receipt
 from shoestring.runtime.records.receipts import AttemptResult, make_receipt
+from shoestring.runtime.records.world_ledger import world_ledger
 from shoestring.runtime.supervisor.attempt import Attempt, pod_started_s
 from shoestring.runtime.supervisor.attempt_lock import lock_attempt
 from shoestring.runtime.supervisor.child import ChildResult
@@ -90,7 +91,7 @@ def open_attempt(
     origin: Origin | None,
 ) -> Attempt:
     """Return the attempt that a decision has a reservation for. Raises StageFailed if it has none."""
-    state = Ledger(world.store, world.clock, str(world.pod)).state(run.start.account)
+    state = world_ledger(world).state(run.start.account)
     reservation = state.reservations.get(str(decision.question.attempt_id))
     if reservation is None:
         raise StageFailed(
@@ -171,7 +172,7 @@ def settle_and_record(attempt: Attempt, result: ChildResult) -> None:
     The pod runs on while it waits for a slow store, so that wait is charged, too.
     """
     world = attempt.world
-    ledger, began_s = Ledger(world.store, world.clock, str(world.pod)), world.clock.monotonic_s()
+    ledger, began_s = world_ledger(world), world.clock.monotonic_s()
     if result.outcome is not None:
         done = result.outcome.samples or result.outcome.rows
         attempt.progress = attempt.progress.model_copy(
@@ -251,7 +252,7 @@ def write_attempt_receipt(attempt: Attempt, result: ChildResult, spent_usd: Deci
     Once the account is closed, the ledger holds the digests of the run's receipts, and none is written.
     """
     world, now = attempt.world, attempt.world.clock.now()
-    state = Ledger(world.store, world.clock, str(world.pod)).state(attempt.run.start.account)
+    state = world_ledger(world).state(attempt.run.start.account)
     if state.closed:
         return
     receipt = make_receipt(

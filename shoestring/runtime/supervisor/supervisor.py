@@ -25,6 +25,7 @@ from shoestring.core.errors import StageFailed, StageStopped, StoreError
 from shoestring.core.pod_ref import LocalProcess, PodRef
 from shoestring.core.record import record_bytes
 from shoestring.runtime.admission.admit import LAUNCHER_VARIABLE
+from shoestring.runtime.records.world_ledger import world_ledger
 from shoestring.runtime.supervisor.attempt import Attempt
 from shoestring.runtime.supervisor.background_io import BackgroundIO
 from shoestring.runtime.supervisor.child import ChildResult
@@ -46,7 +47,6 @@ from shoestring.runtime.supervisor.scratch_files import write_whole
 from shoestring.runtime.supervisor.spend_limits import LIMITS_FILE, SpendLimits
 from shoestring.spending.exit_money import CHECK_EVERY_S
 from shoestring.spending.heartbeat import Heartbeat
-from shoestring.spending.ledger.ledger import Ledger
 
 # How often its money and its end are checked.
 POLL_EVERY_S = 0.1
@@ -194,7 +194,7 @@ def watch_child(
     KILL.
     """
     world, clock = attempt.world, attempt.world.clock
-    ledger, launcher_is_gone = Ledger(world.store, clock, str(world.pod)), launcher_check()
+    ledger, launcher_is_gone = world_ledger(world), launcher_check()
     heartbeat_s, checked_s, terminated, ended = float("-inf"), float("-inf"), False, wait_in_thread(child)
     has_told_memory, send_heartbeat = False, heartbeat_sender(attempt, io)
     # Read the account now, so that later requests need to read only its newest entries.
@@ -233,7 +233,7 @@ def heartbeat_sender(attempt: Attempt, io: BackgroundIO) -> Callable[[], None]:
     """
     world, account = attempt.world, attempt.run.start.account
     # Of the writing thread alone: one thread uses a ledger.
-    ledger = Ledger(world.store, world.clock, str(world.pod))
+    ledger = world_ledger(world)
 
     def write(heartbeat: bytes) -> None:
         world.store.put(store_layout.heartbeat(attempt.run.run_id, attempt.id), heartbeat)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from decimal import Decimal
 from functools import lru_cache
+from threading import Lock
 
 from pydantic import AwareDatetime, Field
 
@@ -159,6 +161,33 @@ class Account(Balances):
             spent_usd=from_microusd(self.stage_spent[stage]),
             held_usd=from_microusd(self.stage_held[stage]),
         )
+
+
+class KnownAccounts:
+    """The accounts of one store as the writers of a process read them last, so that each reads only what is
+    new. Threads may share it.
+
+    Entries never change, and a number that is taken refuses a writer that knows too little.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._found: dict[str, tuple[Account, tuple[StoredObject, ...]]] = {}
+
+    def later_than(self, name: str, number: int) -> tuple[Account, tuple[StoredObject, ...]] | None:
+        """Return a copy of the account, and its newest objects; None: nobody has read more than `number`
+        entries.
+        """
+        with self._lock:
+            account, recent = self._found.get(name, (None, ()))
+            return (account.copy(), recent) if account and account.number > number else None
+
+    def keep(self, account: Account, recent: Iterable[StoredObject]) -> None:
+        """Keep a copy of the account, if nobody has read as much of it."""
+        with self._lock:
+            before = self._found.get(account.name)
+            if before is None or before[0].number < account.number:
+                self._found[account.name] = account.copy(), tuple(recent)
 
 
 def _usd_or_none(amount_microusd: int | None) -> Usd | None:

@@ -26,7 +26,7 @@ from shoestring.core.errors import (
 from shoestring.core.interfaces import Clock, Store
 from shoestring.core.record import record_bytes
 from shoestring.spending.ledger import account_checkpoint
-from shoestring.spending.ledger.account import Account
+from shoestring.spending.ledger.account import Account, KnownAccounts
 from shoestring.spending.ledger.entry import (
     ACCOUNT_PATTERN,
     SEQUENTIAL_READS,
@@ -55,11 +55,14 @@ different times.
 class ChainWriter:
     """The accounts of a store, as this writer has read them.
 
-    One thread uses an object; any number of objects and processes use a store.
+    One thread uses an object; any number of objects and processes use a store. `known`: shared with other
+    writers of this process.
     """
 
-    def __init__(self, store: Store, clock: Clock, rng: Random = SYSTEM_RANDOM) -> None:
-        self.store, self._clock, self._rng = store, clock, rng
+    def __init__(
+        self, store: Store, clock: Clock, rng: Random = SYSTEM_RANDOM, known: KnownAccounts | None = None
+    ) -> None:
+        self.store, self._clock, self._rng, self._known = store, clock, rng, known
         self._accounts: dict[str, Account] = {}
         self._group = GroupCommit(store, clock, rng)
         # By account: the objects that this writer read last, the newest at the end, and when it read the
@@ -71,7 +74,7 @@ class ChainWriter:
 
     def latest(self, name: str) -> Account:
         """Return the account with all its entries, reading only those that are new. Raises LedgerCorrupt."""
-        account, hint = self._accounts.get(check_account_name(name)), None
+        account, hint = self._known_account(check_account_name(name)), None
         if account is None:
             # The hint is read before the entries: if it is ahead of them, no race explains it, and the end
             # was removed.
@@ -88,8 +91,24 @@ class ChainWriter:
                 account.number + 1,
                 f"is missing, and head.json names {hint.number} entries: the end of the chain was removed",
             )
-        self._accounts[name] = account
+        self._keep(account)
         return account
+
+    def _known_account(self, name: str) -> Account | None:
+        """Return the account as it was read last in this process; None: it was not."""
+        account = self._accounts.get(name)
+        later = self._known.later_than(name, account.number if account else 0) if self._known else None
+        if later is None:
+            return account
+        self._recent[name].extend(later[1])
+        # It may have been read long ago.
+        self._read_at_s[name] = float("-inf")
+        return later[0]
+
+    def _keep(self, account: Account) -> None:
+        self._accounts[account.name] = account
+        if self._known:
+            self._known.keep(account, self._recent[account.name])
 
     def cached(self, name: str) -> Account:
         """Return the account as this writer read it last, which may be out of date. `append` checks against
@@ -157,6 +176,7 @@ class ChainWriter:
             following = self._next_object(account, draft, min_left_microusd, has_lost)
             if following and self._put(following.stored):
                 self._apply(account, following.stored)
+                self._keep(account)
                 self._write_hints(account, following.checkpoint)
                 return following.stored.entries[0]
             self._wait_for_entry(account, number)

@@ -16,8 +16,12 @@ from shoestring.core import store_layout
 from shoestring.core.errors import LedgerConflict, UnknownName
 from shoestring.core.interfaces import Clock, Store
 from shoestring.core.money import microusd, usd
-from shoestring.spending.ledger.account import Account, AccountState
-from shoestring.spending.ledger.chain_writer import SYSTEM_RANDOM, ChainWriter, check_account_name
+from shoestring.spending.ledger.account import Account, AccountState, KnownAccounts
+from shoestring.spending.ledger.chain_writer import (
+    SYSTEM_RANDOM,
+    ChainWriter,
+    check_account_name,
+)
 from shoestring.spending.ledger.entry import NO_ENTRY, Entry, HashedEntry
 from shoestring.spending.ledger.parent_accounts import ParentAccounts, is_root_account
 from shoestring.spending.ledger.rules import check_limit
@@ -35,13 +39,21 @@ class Ledger:
     be written, and LedgerConflict when the account is not in a state for the request.
     """
 
-    def __init__(self, store: Store, clock: Clock, writer: str = "", rng: Random = SYSTEM_RANDOM) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        writer: str = "",
+        rng: Random = SYSTEM_RANDOM,
+        known: KnownAccounts | None = None,
+    ) -> None:
         """`writer` is the pod or process that entries name as their writer.
 
-        `rng` makes the ids of requests that are given none, and the pauses of writers that collide.
+        `rng` makes the ids of requests that are given none, and the pauses of writers that collide. `known`:
+        what this process has read of the store's accounts; None: this ledger reads them itself.
         """
         self._store, self._clock, self._rng = store, clock, rng
-        self._chains = ChainWriter(store, clock, rng)
+        self._chains = ChainWriter(store, clock, rng, known)
         self._parents = ParentAccounts(self._chains, clock, writer)
 
     def open(
