@@ -128,6 +128,14 @@ def read_records(
     return [each for each in found if isinstance(each, record_type)], notes
 
 
+def read_each(store: Store, keys: Sequence[str], record_type: type[RecordType]) -> list[RecordType]:
+    """Return the records under these keys, read in parallel. Raises as `read_record` does."""
+    if len(keys) < 2:
+        return [read_record(store, key, record_type) for key in keys]
+    with ThreadPoolExecutor(PARALLEL_READS) as readers:
+        return list(readers.map(lambda key: read_record(store, key, record_type), keys))
+
+
 def newest_keys(store: Store, kind: str, max_count: int) -> list[str]:
     """Return the keys of the newest records of a kind (receipts, decisions) over all runs, oldest first.
 
@@ -144,12 +152,17 @@ def newest_keys(store: Store, kind: str, max_count: int) -> list[str]:
 
 def open_run(store: Store, run_id: str) -> Run:
     """Read a run and its starts. Raises UnknownName, which lists the newest runs; DataError."""
+    record = read_run_record(store, run_id)
+    starts = [read_record(store, key, RunStart) for key in store.list(store_layout.starts(run_id))]
+    return Run(record, tuple(sorted(starts, key=lambda start: start.number)))
+
+
+def read_run_record(store: Store, run_id: str) -> RunRecord:
+    """Read the request for a run. Raises as `open_run` does."""
     try:
         if "/" in run_id or not is_key(run_id):
             raise NotInStore(run_id)
-        record = read_record(store, store_layout.run_record(run_id), RunRecord)
+        return read_record(store, store_layout.run_record(run_id), RunRecord)
     except NotInStore:
         known = sorted({key.split("/")[1] for key in store.list(store_layout.RUNS)})
         raise UnknownName("run", run_id, known[-10:]) from None
-    starts = [read_record(store, key, RunStart) for key in store.list(store_layout.starts(run_id))]
-    return Run(record, tuple(sorted(starts, key=lambda start: start.number)))

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from shoestring.core import store_layout
 from shoestring.core.datasets import Manifest
-from shoestring.core.errors import CorruptObject, NotInStore
+from shoestring.core.errors import CorruptObject, LedgerCorrupt, NotInStore
 from shoestring.core.interfaces import Store
 from shoestring.core.money import from_microusd
 from shoestring.core.receipt import Receipt
@@ -19,10 +19,12 @@ from shoestring.data.inspect.page_records import DataPage
 from shoestring.data.run_records import (
     AdmissionRefusal,
     RecordType,
+    Run,
     RunRecord,
     RunStart,
-    open_run,
+    read_each,
     read_record,
+    read_run_record,
 )
 from shoestring.data.storage.blobs import load_manifest
 from shoestring.evaluation.results import EvaluationResults
@@ -44,6 +46,7 @@ class RunReader:
 
     def __init__(self, store: Store, run_id: str) -> None:
         self._store, self._run_id = store, run_id
+        self._record: RunRecord | None = None
         self._cache: dict[str, BaseModel] = {}
         self._chains: dict[str, AccountChain] = {}
 
@@ -54,7 +57,9 @@ class RunReader:
             UnknownName: there is no such run.
             LedgerCorrupt: a ledger chain is broken.
         """
-        run = open_run(self._store, self._run_id)
+        self._record = self._record or read_run_record(self._store, self._run_id)
+        starts = self._read_all(store_layout.starts(self._run_id), RunStart, immutable=True)
+        run = Run(self._record, tuple(sorted(starts, key=lambda start: start.number)))
         start_accounts = tuple(self._start_account(start) for start in run.starts)
         attempts = self._attempts(start_accounts)
         needs = attempts[0].decision.question.needs if attempts else ()
@@ -113,18 +118,25 @@ class RunReader:
     def _read_all(
         self, prefix: str, record_type: type[RecordType], *, immutable: bool = False
     ) -> list[RecordType]:
-        found = []
-        for key in self._store.list(prefix):
-            cached = self._cache.get(key)
-            each = cached if isinstance(cached, record_type) else read_record(self._store, key, record_type)
-            if immutable:
-                self._cache[key] = each
-            found.append(each)
-        return found
+        keys = list(self._store.list(prefix))
+        known = {key: each for key in keys if isinstance(each := self._cache.get(key), record_type)}
+        new = [key for key in keys if key not in known]
+        known |= dict(zip(new, read_each(self._store, new, record_type), strict=True))
+        if immutable:
+            self._cache |= known
+        return [known[key] for key in keys]
 
     def _start_account(self, start: RunStart) -> StartAccount:
-        chain = self._chains.setdefault(start.account, AccountChain(self._store, start.account))
-        chain.read_new()
+        chain = self._chains.get(start.account)
+        if chain is None:
+            head = None
+            with suppress(LedgerCorrupt):
+                # Only so that the entries are read in parallel.
+                head = read_head(self._store, start.account)
+            chain = AccountChain(self._store, start.account, head.number if head else 0)
+            self._chains[start.account] = chain
+        else:
+            chain.read_new()
         last_entry_at = chain.entries[-1].entry.at if chain.entries else start.started_at
         extended_usd: dict[str, Decimal] = {}
         for entry in (sealed.entry for sealed in chain.entries if sealed.entry.kind == "extend"):

@@ -44,6 +44,7 @@ from shoestring.runtime.records.run_setup import (
     write_start,
 )
 from shoestring.runtime.records.world_ledger import world_ledger
+from shoestring.spending.ledger.account import AccountState
 from shoestring.spending.ledger.ledger import Ledger
 
 LAUNCHER_VARIABLE = "SHOESTRING_LAUNCHER"
@@ -152,7 +153,7 @@ def admit(world: World, request: RunRequest, notify: Callable[[str], object] = l
     (headroom := Headroom(request.budget_usd - spent_usd, campaign, wait_s)).check(world, ledger)
     start = write_start(world, request.run_id, len(before) + 1, start_terms(world, request, decision))
     headroom.open_account(world, ledger, start, caps, approval)
-    reserve_overhead(ledger, start)
+    reserve_overhead(ledger, start, ledger.state(start.account))
     for sentence in request.target_notes or ():
         notify(sentence)
     return open_run(world.store, request.run_id)
@@ -179,11 +180,11 @@ def launcher_of_process() -> PodRef | None:
     return PodRef.parse(identity) if identity else None
 
 
-def reserve_overhead(ledger: Ledger, start: RunStart) -> None:
+def reserve_overhead(ledger: Ledger, start: RunStart, state: AccountState) -> None:
     """Reserve what deciding and settling may cost, once; also if the process that admitted the run died
     before this.
     """
-    state, name = ledger.state(start.account), overhead_reservation(start)
+    name = overhead_reservation(start)
     if not state.closed and name not in state.reservations and name not in state.settled_usd:
         ledger.reserve(start.account, name, OVERHEAD, start.number, start.overhead_usd)
 
@@ -200,6 +201,6 @@ def find_or_admit(world: World, request: RunRequest) -> Run:
         run, ledger = open_run(world.store, request.run_id), world_ledger(world)
         states = account_states(ledger, (run.start,))
         if states and not (states[0].closed and run.start.launcher is None):
-            reserve_overhead(ledger, run.start)
+            reserve_overhead(ledger, run.start, states[0])
             return run
     return admit(world, request)

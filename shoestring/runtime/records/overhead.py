@@ -19,13 +19,15 @@ from shoestring.core.money import Usd, capped_usd
 from shoestring.core.pod_ref import ClusterPod, PodRef
 from shoestring.core.record import StoredRecord, record_bytes
 from shoestring.core.types import Market
-from shoestring.data.run_records import Run, RunStart, read_record
+from shoestring.data.run_records import Run, RunStart, read_each
 from shoestring.spending.meter import cost_usd
 
 OVERHEAD = "overhead"
 # A pod that decides, settles, or returns a cached result: measured 0.5-0.8 s, and 1.0-1.6 s on two busy
 # cores, imports included.
 OVERHEAD_POD_S = 3.0
+OVERHEAD_REQUESTS = 45
+"""Requests to the store that such a pod waits for, one after another: counted by bench/store_latency.py."""
 
 
 class OverheadTime(StoredRecord):
@@ -85,12 +87,12 @@ def overhead_usd_per_hour(world: World) -> Decimal:
     return min(fitting or [quote.usd_per_hour for quote in quotes], default=Decimal(0))
 
 
-def assumed_pod_s(world: World) -> float:
+def assumed_pod_s(world: World, request_s: float = 0.0) -> float:
     """Return the seconds of a pod that runs no stage, its start-up and exit included, before any was
-    measured.
+    measured. `request_s`: of a request to the store.
     """
     startup_s = min((pool.startup_s for pool in world.cluster.pools() if pool.gpu_count == 0), default=0.0)
-    return startup_s + OVERHEAD_POD_S + world.policy.pod_exit_s
+    return startup_s + OVERHEAD_POD_S + OVERHEAD_REQUESTS * request_s + world.policy.pod_exit_s
 
 
 def overhead_usd(world: World, pods: int, pod_s: float) -> Decimal:
@@ -100,14 +102,18 @@ def overhead_usd(world: World, pods: int, pod_s: float) -> Decimal:
 
 def overhead_times(world: World, run: Run, start: RunStart) -> list[OverheadTime]:
     """Return the times of all pods of a start that ran no stage."""
-    keys = world.store.list(store_layout.overheads(run.run_id, start.number))
-    times = [read_record(world.store, key, OverheadTime) for key in keys]
+    keys = list(world.store.list(store_layout.overheads(run.run_id, start.number)))
+    times = read_each(world.store, keys, OverheadTime)
     return [each for each in times if not each.paid_by]
 
 
 @contextmanager
-def overhead_timer(world: World, run: Run, name: str) -> Iterator[OverheadPod]:
-    """Charge this pod's time, from its own start, to the run's overhead; also when the body raises."""
+def overhead_timer(world: World, run: Run, name: str, requests_left: int = 2) -> Iterator[OverheadPod]:
+    """Charge this pod's time, from its own start, to the run's overhead; also when the body raises.
+
+    `requests_left`: to the store after the body, the record of this time included. Each is expected to take
+    as long as the first one did here.
+    """
     now, pod = world.clock.now(), OverheadPod()
     begun = OverheadTime(
         name=name,
@@ -118,11 +124,13 @@ def overhead_timer(world: World, run: Run, name: str) -> Iterator[OverheadPod]:
         finished_at=None,
     )
     key = store_layout.overhead(run.run_id, run.start.number, name, str(world.pod))
+    began_s = world.clock.monotonic_s()
     world.store.put(key, record_bytes(begun))
+    left = timedelta(seconds=requests_left * (world.clock.monotonic_s() - began_s))
     try:
         yield pod
     finally:
-        found = {"finished_at": world.clock.now(), "paid_by": pod.paid_by, "waited_s": pod.waited_s}
+        found = {"finished_at": world.clock.now() + left, "paid_by": pod.paid_by, "waited_s": pod.waited_s}
         ended = begun.model_copy(update=found)
         world.store.put(key, record_bytes(ended))
 

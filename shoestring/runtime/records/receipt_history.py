@@ -73,9 +73,12 @@ def earlier_receipts(
     admission. They change only where a newer receipt has replaced an older one meanwhile.
     """
     notes: tuple[str, ...] = ()
-    if not any(store.list(store_layout.LEARNED_RECEIPTS)):
+    listed = list(store.list(store_layout.LEARNED_RECEIPTS))
+    if not listed:
         notes = _import_receipts(store)
-    keys = [key for stage in stages for key in store.list(f"{store_layout.LEARNED_RECEIPTS}{stage}/")]
+        listed = list(store.list(store_layout.LEARNED_RECEIPTS))
+    prefixes = [f"{store_layout.LEARNED_RECEIPTS}{stage}/" for stage in stages]
+    keys = [key for prefix in prefixes for key in listed if key.startswith(prefix)]
     receipts, unread = read_records(store, keys, Receipt)
     return [receipt for receipt in receipts if receipt.finished_at <= until], (*notes, *unread)
 

@@ -142,10 +142,11 @@ def write_lost_receipts(
     was no attempt.
     """
     state = world_ledger(world).state(start.account)
+    written = set(world.store.list(store_layout.receipts(run.run_id)))
     for name, spent_usd in state.settled_usd.items():
         decision_key = store_layout.decision(run.run_id, name)
         receipt_key = store_layout.receipt(run.run_id, name)
-        if any(world.store.list(receipt_key)) or not any(world.store.list(decision_key)):
+        if receipt_key in written or not any(world.store.list(decision_key)):
             continue
         heartbeat = last_heartbeat(world.store, run.run_id, name)
         result = lost_result(

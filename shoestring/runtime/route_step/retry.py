@@ -62,15 +62,11 @@ class RetryContext:
     done: StageOutcome | None = None
 
 
-def write_reserved_decision(
-    world: World, run: Run, name: str, reservation: Reservation
-) -> tuple[Decision, str]:
-    """Return the decision that a reservation was made for, and its key.
-
-    The decision is written under that key if its router died before it did so.
+def write_reserved_decision(world: World, run: Run, name: str, decision: Decision) -> tuple[Decision, str]:
+    """Return the decision that a reservation was made for, and its key, under which it is written if its
+    router died before it did so.
     """
     key = store_layout.decision(run.run_id, name)
-    decision = read_record(world.store, reservation.decision_key, Decision)
     world.store.put(key, record_bytes(decision), if_absent=True)
     return decision, key
 
@@ -82,7 +78,8 @@ def undelivered_decision(world: World, run: Run, ledger: Ledger, stage: str) -> 
         heartbeat = last_heartbeat(world.store, run.run_id, name)
         has_not_begun = heartbeat is None or heartbeat.state == UNSUPERVISED
         if reservation.decision_key and now - reservation.reserved_at < max_age and has_not_begun:
-            return write_reserved_decision(world, run, name, reservation)
+            decision = read_record(world.store, reservation.decision_key, Decision)
+            return write_reserved_decision(world, run, name, decision)
     return None
 
 
@@ -111,7 +108,8 @@ def settle_earlier_attempts(
         Refused: an attempt still runs, or the next one would end as the last one did.
     """
     account = run.start.account
-    if names := unfinished_attempts(world, run, ledger.state(account), stage):
+    state = ledger.state(account)
+    if names := unfinished_attempts(world, run, state, stage):
         wait_s = EXIT_WAIT_S if can_move else LOST_POD_WAIT_S
         has_ended = wait_for_exit(world, run, ledger, names, wait_s)
         if not has_ended or not wait_for_silence(world, run, names):
@@ -123,15 +121,15 @@ def settle_earlier_attempts(
         others = ledger.state(account).reservations.keys() - names
         settle_lost_pods(ledger, world.store, world.cluster, account, run.run_id, exclude=others)
         write_lost_receipts(world, run, run.start)
-    return retry_context(world, settled_receipts(world, run, ledger, stage), can_move=can_move)
+        state = ledger.state(account)
+    return retry_context(world, settled_receipts(world, run, state, stage), can_move=can_move)
 
 
-def settled_receipts(world: World, run: Run, ledger: Ledger, stage: str) -> list[Receipt]:
+def settled_receipts(world: World, run: Run, state: AccountState, stage: str) -> list[Receipt]:
     """Return the receipts of this start's settled attempts at a stage, in order. An attempt may lack a
     receipt.
     """
-    names = ledger.state(run.start.account).settled_usd
-    attempts = sorted(AttemptId.parse(run.run_id, name) for name in names)
+    attempts = sorted(AttemptId.parse(run.run_id, name) for name in state.settled_usd)
     keys = [store_layout.receipt(run.run_id, attempt) for attempt in attempts if attempt.stage == stage]
     return [read_record(world.store, key, Receipt) for key in keys if any(world.store.list(key))]
 

@@ -213,9 +213,11 @@ def reserve_and_write(
             account, name, question.stage, question.attempt, amount_usd, choice.reserved_later_usd, blob_key
         )
     except LedgerConflict:
-        if name not in ledger.state(account).reservations:
+        reservation = ledger.state(account).reservations.get(name)
+        if reservation is None:
             raise
-    return write_reserved_decision(world, run, name, ledger.state(account).reservations[name])
+        decision = read_record(world.store, reservation.decision_key, Decision)
+    return write_reserved_decision(world, run, name, decision)
 
 
 def route(

@@ -9,7 +9,7 @@ from decimal import Decimal
 
 from shoestring.config.world import World
 from shoestring.core import store_layout
-from shoestring.core.errors import DataError, LedgerConflict
+from shoestring.core.errors import DataError, LedgerConflict, NotInStore
 from shoestring.core.interfaces import PodLifetime
 from shoestring.core.pod_ref import LabelledPod
 from shoestring.core.receipt import PricePoint, Receipt
@@ -58,13 +58,15 @@ def pod_usd(world: World, run: Run, name: str) -> Decimal | None:
     """Return the cost of an attempt's pods by their own times, with the fees for its data; None where they
     are unknown. Only an external component can have several. Raises DataError.
     """
-    key = store_layout.receipt(run.run_id, name)
-    if not any(world.store.list(key)):
+    try:
+        receipt = read_record(world.store, store_layout.receipt(run.run_id, name), Receipt)
+    except NotInStore:
         return None
-    receipt = read_record(world.store, key, Receipt)
-    decision = read_record(world.store, receipt.decision_key, Decision)
     lifetime = world.cluster.lifetime(receipt.pod) if receipt.pod else PodLifetime(alive=False)
     is_labelled = isinstance(receipt.pod, LabelledPod)
+    if lifetime.finished_at is None and not is_labelled:
+        return None
+    decision = read_record(world.store, receipt.decision_key, Decision)
     pods = attempts_pods(world, decision, lifetime) if is_labelled else [lifetime]
     periods = [(pod.started_at, pod.finished_at) for pod in pods if pod.started_at and pod.finished_at]
     if decision.choice is None or not periods or len(periods) < sum(bool(pod.started_at) for pod in pods):

@@ -31,6 +31,9 @@ from shoestring.spending.ledger.overruns import absorb_overruns
 from shoestring.spending.ledger.parent_accounts import campaign_account
 from shoestring.spending.lost_pods import settle_lost_pods
 
+EXIT_STEP_REQUESTS = 50
+"""Requests to the store that the exit step waits for, one after another, once its time is recorded."""
+
 
 def settle_start(world: World, run: Run, start: RunStart) -> list[str]:
     """Settle every open reservation of one start of a run and close its account; return what was done.
@@ -132,7 +135,11 @@ def settle_run(world: World, run_id: str) -> list[str]:
     """Wait for supervisors that are exiting, settle dead pods, release the rest and close the account; return
     what was done.
     """
-    run = open_run(world.store, run_id)
+    return settle_opened(world, open_run(world.store, run_id))
+
+
+def settle_opened(world: World, run: Run) -> list[str]:
+    """Do `settle_run` for a run that was read."""
     if not run.starts:
         return []
     ledger = world_ledger(world)
@@ -142,14 +149,14 @@ def settle_run(world: World, run_id: str) -> list[str]:
 
 
 def exit_step(world: World, run_id: str) -> list[str]:
-    """Do `settle_run` in a pod of its own. Its time so far is charged to the overhead; the rest takes
-    milliseconds.
+    """Do `settle_run` in a pod of its own. Its time so far is charged to the overhead, and what the rest is
+    expected to wait for the store; the rest itself takes milliseconds.
     """
     run = open_run(world.store, run_id)
     if run.starts:
-        with overhead_timer(world, run, "settle"):
+        with overhead_timer(world, run, "settle", EXIT_STEP_REQUESTS):
             pass
-    return settle_run(world, run_id)
+    return settle_opened(world, run)
 
 
 def finish(world: World, run_id: str, page_path: str, summary_path: str) -> None:

@@ -53,7 +53,7 @@ def open_account(simulation: Simulation, pipeline: PipelineRun) -> None:
     before = [state for run in pipeline.starts if (state := state_of(ledger, run.start.account)) is not None]
     if pipeline.starts and before and before[-1].account == pipeline.account and not before[-1].closed:
         pipeline.outcome.admitted = True
-        reserve_overhead(ledger, pipeline.run.start)
+        reserve_overhead(ledger, pipeline.run.start, ledger.state(pipeline.account))
         return
     spent_usd = sum((state.used_usd for state in before), ZERO_USD)
     waited_s = max(0.0, simulation.loop.now_s - request.arrival_s)
@@ -74,7 +74,7 @@ def open_account(simulation: Simulation, pipeline: PipelineRun) -> None:
     )
     headroom.open_account(world, ledger, pipeline.run.start, world.budgets.stages)
     pipeline.outcome.admitted, pipeline.outcome.admitted_s = True, simulation.loop.now_s
-    reserve_overhead(ledger, pipeline.run.start)
+    reserve_overhead(ledger, pipeline.run.start, ledger.state(pipeline.account))
 
 
 def required_headroom(
