@@ -201,6 +201,22 @@ class StoreFetch(Record):
     room_bytes: int = Field(ge=0, description="bytes of a data set that a stage can copy to its volume")
 
 
+class StoreWait(Record):
+    """How long a store that is far away takes for a request, and how many of them a stage's processes wait
+    for, one after another.
+    """
+
+    request_s: float = Field(ge=0, description="seconds of a request, measured by the step that decided")
+    requests: int = Field(ge=0, description="requests of a stage that are waited for")
+
+    @property
+    def stage_s(self) -> float:
+        return self.request_s * self.requests
+
+
+NO_WAIT = StoreWait(request_s=0, requests=0)
+
+
 class VolumeProbe(StoredRecord):
     """The measured speeds of one volume."""
 

@@ -13,7 +13,7 @@ from shoestring.config.preferences import Arm, CandidatePolicy, Preferences, Wor
 from shoestring.config.tariffs import Tariffs
 from shoestring.config.world import IMAGES, CommittedHours
 from shoestring.core.attempt_id import AttemptId
-from shoestring.core.datasets import FormatSpeed, StoreFetch
+from shoestring.core.datasets import NO_WAIT, FormatSpeed, StoreFetch, StoreWait
 from shoestring.core.money import Usd, usd
 from shoestring.core.record import Record
 from shoestring.core.types import (
@@ -137,6 +137,7 @@ class Question(Record):
     tariffs: Tariffs = Tariffs()
     speeds: tuple[FormatSpeed, ...] = ()
     fetching: StoreFetch | None = Field(None, exclude_if=lambda fetching: fetching is None)
+    store_wait: StoreWait = Field(NO_WAIT, exclude_if=lambda wait: not wait.request_s)
     learned: tuple[LearnedSpeed, ...] = ()
     exploration_sd: float = Field(
         0.0,

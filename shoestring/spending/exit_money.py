@@ -16,6 +16,19 @@ ANSWER_TIMEOUT_S = 1.0
 """How long a supervisor waits for an answer that is due. The price of this time is kept back from every
 reservation of fixed work, so it is paid for even if no answer comes.
 """
+EXIT_REQUESTS = 12
+"""Requests to the store from the end of a stage's code to the end of its process, one after another: its
+result, its settlement, its receipt and the copy that its engine takes; `SETTLED_REQUESTS` of them after its
+settlement began.
+"""
+SETTLED_REQUESTS = 8
+ANSWER_REQUESTS = 6
+"""Requests to the store that an answer of the ledger takes, one after another."""
+
+
+def answer_timeout_s(request_s: float) -> float:
+    """Return how long a supervisor waits for an answer that is due, where a request takes `request_s`."""
+    return ANSWER_TIMEOUT_S + ANSWER_REQUESTS * request_s
 
 
 def seconds_usd(usd_per_hour: Decimal, seconds: float) -> Decimal:
@@ -36,10 +49,13 @@ def min_extension_usd(exit_usd: Decimal) -> Decimal:
     return 2 * exit_usd
 
 
-def kept_back_usd(usd_per_hour: Decimal, fallback_usd_per_hour: Decimal, end_s: float) -> Decimal:
+def kept_back_usd(
+    usd_per_hour: Decimal, fallback_usd_per_hour: Decimal, end_s: float, request_s: float
+) -> Decimal:
     """Return what fixed work needs beyond its cost so that it is not stopped: the exit and an answer, and at
-    least one extension.
+    least one extension. `request_s`: of a request to the store.
     """
+    end_s += EXIT_REQUESTS * request_s
     exit_usd = exit_price_usd(usd_per_hour, fallback_usd_per_hour, end_s)
-    answer_usd = seconds_usd(fallback_usd_per_hour, ANSWER_TIMEOUT_S)
+    answer_usd = seconds_usd(fallback_usd_per_hour, answer_timeout_s(request_s))
     return max(exit_usd + answer_usd, min_extension_usd(exit_usd))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from shoestring.core import store_layout
-from shoestring.core.datasets import MIN_FREE_BYTES, StoreFetch, VolumeProbe
+from shoestring.core.datasets import MIN_FREE_BYTES, StoreFetch, StoreWait, VolumeProbe
 from shoestring.core.errors import NotInStore, StoreError, StoreFull
 from shoestring.core.interfaces import Clock, FetchedCopies, RangedReads, Store, VerifiedMarks
 from shoestring.core.record import digest, record_bytes
@@ -20,6 +20,13 @@ MAX_PROBE_AGE = timedelta(days=7)
 
 FETCH_BYTES, FETCH_REPEATS = 4 << 20, 3
 
+FAR_S = 0.02
+"""From this time for a request on, what a stage waits for its store is planned. The wait for a nearer one is
+part of the set-up in its need.
+"""
+STAGE_REQUESTS = 35
+"""Requests that the processes of a stage wait for, one after another: counted by bench/store_latency.py."""
+
 
 def reading_fields(store: Store, clock: Clock) -> dict[str, Any]:
     """Return the measured speeds of the formats in the folder that the store serves files from, where stages
@@ -27,14 +34,26 @@ def reading_fields(store: Store, clock: Clock) -> dict[str, Any]:
 
     The room is that of this process's own volume: pods of stages are taken to have as much.
     """
-    store.put(store_layout.LOCAL_PROBE, b"", if_absent=True)
-    folder = store.fetch(store_layout.LOCAL_PROBE).parent
+    folder, request_s = time_requests(store, clock)
     probe = load_or_probe(store, folder, clock)
+    found = {"speeds": probe.speeds, "store_wait": StoreWait(request_s=request_s, requests=STAGE_REQUESTS)}
     if not probe.fetch_bytes_per_s:
-        return {"speeds": probe.speeds}
+        return found
     room_bytes = max(0, shutil.disk_usage(folder).free - MIN_FREE_BYTES)
     fetching = StoreFetch(bytes_per_s=probe.fetch_bytes_per_s, room_bytes=room_bytes)
-    return {"speeds": probe.speeds, "fetching": fetching}
+    return found | {"fetching": fetching}
+
+
+def time_requests(store: Store, clock: Clock) -> tuple[Path, float]:
+    """Return the folder that the store serves files from, and the seconds of the faster of two requests; 0:
+    the store is near.
+    """
+    began_s = clock.monotonic_s()
+    store.put(store_layout.LOCAL_PROBE, b"", if_absent=True)
+    written_s = clock.monotonic_s()
+    folder = store.fetch(store_layout.LOCAL_PROBE).parent
+    request_s = min(written_s - began_s, clock.monotonic_s() - written_s)
+    return folder, round(request_s, 3) if request_s >= FAR_S else 0.0
 
 
 def load_or_probe(store: Store, folder: Path, clock: Clock) -> VolumeProbe:

@@ -147,7 +147,7 @@ class StageFactors:
             take_us=int(_us(np.array([take_s * self.max_samples]))[0]),
             exclusions=exclusions,
             exclusion=exclusion,
-            setup_us_by_machine=_us(setup_seconds(need, machines)),
+            setup_us_by_machine=_us(setup_seconds(need, machines) + self.question.store_wait.stage_s),
             work_us_by_machine=_us((row_s + take_s) * self.max_samples),
             min_work_us_by_machine=_us((row_s + take_s) * self.min_samples),
             mean_ppb_by_machine=round_up(mean * PPB),

@@ -97,9 +97,17 @@ def _choice_facts(decision: Decision, choice: Choice) -> PageRows:
         ("expected", f"${choice.est_usd} in {choice.est_s:,.1f} s{samples}"),
         (p95, f"${choice.p95_usd} in {choice.p95_s:,.1f} s, at ${choice.usd_per_hour} an hour"),
         ("reason", choice.sentence),
-        *([] if choice.cached else [("model", _parts(decision, choice))]),
+        *([] if choice.cached else [("model", _parts(decision, choice)), *_store_wait(decision.question)]),
         *_commitment(decision.question, choice),
     ]
+
+
+def _store_wait(question: Question) -> PageRows:
+    wait = question.store_wait
+    if not wait.request_s:
+        return []
+    text = f"{wait.requests} requests of {wait.request_s:.3f} s, one after another"
+    return [("store", f"{text}: {wait.stage_s:,.1f} s of the computing of each stage")]
 
 
 def _commitment(question: Question, choice: Choice) -> PageRows:

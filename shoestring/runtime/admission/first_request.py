@@ -15,6 +15,7 @@ from shoestring.core.attempt_id import AttemptId
 from shoestring.core.interfaces import Store
 from shoestring.core.text import join_names
 from shoestring.core.types import Need
+from shoestring.data.formats.volume_probe import time_requests
 from shoestring.data.recipe import Recipe
 from shoestring.routing.dag import build_dag
 from shoestring.runtime.admission.data_look import look_at_data
@@ -93,10 +94,13 @@ def is_only_successor(needs: tuple[Need, ...]) -> bool:
 
 
 def times_of_engine(
-    world: World, engine: Engine, until: datetime | None = None
+    world: World, engine: Engine, until: datetime | None = None, request_s: float = 0.0
 ) -> tuple[EngineTimes, tuple[str, ...]]:
-    """Return what an engine takes between stages, measured until a moment (None: now), and notes."""
-    return engine_times(world.store, engine, assumed_pod_s(world), until or world.clock.now())
+    """Return what an engine takes between stages, measured until a moment (None: now), and notes.
+
+    `request_s`: of a request to the store, where nothing is measured.
+    """
+    return engine_times(world.store, engine, assumed_pod_s(world, request_s), until or world.clock.now())
 
 
 def overhead_at_start(world: World, request: RunRequest, paid_stages: int, engine: EngineTimes) -> Decimal:
@@ -120,7 +124,8 @@ def stage_request_at_start(
         page = look_at_data(world, request.recipe, request.needs, keeps_page=False)
         looked = page.notes if page else ()
     cached = [need.stage for need in request.needs[: len(request.needs) - len(needs)]]
-    engine, notes = times_of_engine(world, request.engine)
+    _, request_s = time_requests(world.store, world.clock)
+    engine, notes = times_of_engine(world, request.engine, request_s=request_s)
     starts_s = ENGINE_START_S if request.engine == "local" else 0.0
     return StageRequest(
         run_id=request.run_id,

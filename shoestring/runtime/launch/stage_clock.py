@@ -47,7 +47,8 @@ class StageTree:
 
     `usd_per_hour`: the price at its start. `attempt`: its reservation and its decision; None: they
     were not read yet. `stopped_s`: since when a signal or a debugger stops the supervisor; None: it runs.
-    `gone_at`: when all of it was seen to be gone; `state`: of the heartbeat that records it.
+    `seen_s`: when the supervisor was last seen to run. `gone_at`: when all of it was seen to be gone;
+    `state`: of the heartbeat that records it.
     """
 
     attempt_id: AttemptId
@@ -57,6 +58,7 @@ class StageTree:
     attempt: Attempt | None = None
     processes: set[psutil.Process] = field(default_factory=set)
     stopped_s: float | None = None
+    seen_s: float = 0.0
     gone_at: datetime | None = None
     state: str = LOST
     is_recorded: bool = False
@@ -91,9 +93,12 @@ class StageTree:
 
     def cost_usd(self, now_s: float) -> Decimal:
         """Return what it has cost at most, with its fees."""
+        return self.time_usd(now_s) + (self.attempt.choice.fees_usd if self.attempt else Decimal(0))
+
+    def time_usd(self, now_s: float) -> Decimal:
+        """Return what its time has cost at most."""
         (began_s, price), *changes = self.rates()
-        fees_usd = self.attempt.choice.fees_usd if self.attempt else Decimal(0)
-        return fees_usd + Meter(price, began_s, Decimal(0), None, tuple(changes)).spent_usd(now_s)
+        return Meter(price, began_s, Decimal(0), None, tuple(changes)).spent_usd(now_s)
 
     def is_stage_running(self) -> bool:
         return any(map(is_running, self.processes))
@@ -196,7 +201,7 @@ class StageClock:
             self.end(tree, LOST)
             return
         tree.processes.update(descendants(tree.supervisor.pid))
-        now_s = self.world.clock.monotonic_s()
+        now_s = tree.seen_s = self.world.clock.monotonic_s()
         tree.note_stop(now_s)
         # One look more, since Ctrl-Z stops and continues all processes of a run together.
         is_stopped = tree.stopped_s is not None and now_s > tree.stopped_s

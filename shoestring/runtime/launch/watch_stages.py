@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from decimal import Decimal
 
 import psutil
 
@@ -20,8 +21,9 @@ from shoestring.backends.processes import adopt_orphans, end_tree, is_running
 from shoestring.config.world import World
 from shoestring.core import store_layout
 from shoestring.core.attempt_id import AttemptId
-from shoestring.core.errors import DataError, ShoestringError, UnknownName
+from shoestring.core.errors import DataError, LedgerConflict, ShoestringError, UnknownName
 from shoestring.core.pod_ref import LocalProcess
+from shoestring.core.receipt import Receipt
 from shoestring.core.record import record_bytes
 from shoestring.data.run_records import Run, read_record, read_records
 from shoestring.routing.decision import Decision
@@ -29,7 +31,7 @@ from shoestring.runtime.launch.account_money import AccountMoney
 from shoestring.runtime.launch.stage_clock import SEE_EVERY_S, StageClock, StageTree, end_orphans
 from shoestring.runtime.records.world_ledger import world_ledger
 from shoestring.runtime.supervisor.attempt import Attempt
-from shoestring.spending.exit_money import CHECK_EVERY_S
+from shoestring.spending.exit_money import CHECK_EVERY_S, seconds_usd
 from shoestring.spending.heartbeat import (
     MIN_SILENCE_S,
     RUNNING_STATES,
@@ -39,11 +41,17 @@ from shoestring.spending.heartbeat import (
     record_lost,
     silence_limit_s,
 )
+from shoestring.spending.ledger.account import AccountState
 from shoestring.spending.ledger.ledger import Ledger
+from shoestring.spending.ledger.overruns import book_cost
 from shoestring.spending.lost_pods import settle_ended
 
 LOOK_EVERY_S = 1.0
 RECORD_EVERY_S = 0.1
+MIN_BOOKED_S = 0.5
+"""Seconds from the end that a supervisor settled to the end of its process which are booked; fewer are
+`pod_exit_s` of the policy.
+"""
 MAX_LOOK_SHARE = 0.2
 """Share of the silence limit that one look can add. A look that took longer may mean that the store was away
 meanwhile, or that this machine was suspended, and no stage could write either.
@@ -76,7 +84,12 @@ class StageWatch:
         # A probe that cannot be written says that the store is away, which silences every stage.
         self.looked_s = None
         store.put(store_layout.LAUNCHER_PROBE, b"")
-        keys = list(store.list(store_layout.heartbeats(self.run.run_id)))
+        over = {
+            store_layout.heartbeat(self.run.run_id, tree.attempt_id)
+            for tree in self.clock.trees
+            if tree.is_recorded
+        }
+        keys = [key for key in store.list(store_layout.heartbeats(self.run.run_id)) if key not in over]
         read, _ = read_records(store, keys, Heartbeat)
         self.looked_s = self.world.clock.monotonic_s()
         passed_s = None if before_s is None else self.looked_s - before_s
@@ -161,7 +174,8 @@ class StageWatch:
     def _record(self, tree: StageTree) -> None:
         store, account = self.world.store, self.run.start.account
         with contextlib.suppress(UnknownName):
-            if tree.name in self._ledger.state(account).settled_usd:
+            if tree.name in (state := self._ledger.state(account)).settled_usd:
+                self._book_exit(tree, state)
                 return
         try:
             last = last_heartbeat(store, self.run.run_id, tree.name)
@@ -174,6 +188,19 @@ class StageWatch:
         finally:
             with contextlib.suppress(UnknownName):
                 settle_ended(self._ledger, account, ended)
+
+    def _book_exit(self, tree: StageTree, state: AccountState) -> None:
+        """Book the time that a supervisor took to its end beyond what it settled, as far as caps allow."""
+        key = store_layout.receipt(self.run.run_id, tree.name)
+        if state.closed or not any(self.world.store.list(key)):
+            return
+        receipt = read_record(self.world.store, key, Receipt)
+        cost_usd = max(Decimal(0), tree.time_usd(tree.seen_s) - receipt.committed_usd) + receipt.fees_usd
+        booked_usd = state.settled_usd[tree.name] + state.overruns_usd.get(tree.name, Decimal(0))
+        if cost_usd - booked_usd > seconds_usd(tree.usd_per_hour, MIN_BOOKED_S):
+            reason = f"its process ran on until it had cost ${cost_usd}"
+            with contextlib.suppress(LedgerConflict):
+                book_cost(self._ledger, state.account, tree.name, cost_usd, reason, id=f"{tree.name}-exit")
 
     def end(self) -> None:
         """Give supervisors that are stopping their stages time to do so; then end what is left of them."""

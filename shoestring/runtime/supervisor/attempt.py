@@ -21,7 +21,7 @@ from shoestring.routing.decision import Choice, Decision
 from shoestring.routing.pages.decision_view import reserved_later_s
 from shoestring.runtime.records.receipts import NO_USAGE
 from shoestring.runtime.supervisor.spend_limits import SpendLimits
-from shoestring.spending.exit_money import exit_price_usd, seconds_usd
+from shoestring.spending.exit_money import EXIT_REQUESTS, SETTLED_REQUESTS, exit_price_usd, seconds_usd
 from shoestring.spending.heartbeat import HIGH_MEMORY_SHARE
 from shoestring.spending.meter import Meter, RateChanges
 from shoestring.stages.work import Origin, StageProgress
@@ -135,7 +135,22 @@ class Attempt:
     def exit_usd(self) -> Decimal:
         """The price of a clean exit at this moment, which is kept back from the reservation."""
         end_s = self.decision.question.needs[0].checkpoint_s + self.world.policy.pod_exit_s
+        end_s += EXIT_REQUESTS * self.request_s
         return exit_price_usd(self.usd_per_hour, self.fallback_usd_per_hour, end_s)
+
+    @property
+    def request_s(self) -> float:
+        """The seconds of a request to the store, as its router measured them; 0: the store is near."""
+        return self.decision.question.store_wait.request_s
+
+    @property
+    def expected_end_s(self) -> float:
+        """The end of the process of an attempt that settles now, on the monotonic clock."""
+        return self.world.clock.monotonic_s() + self.expected_exit_s
+
+    @property
+    def expected_exit_s(self) -> float:
+        return self.world.policy.pod_exit_s + SETTLED_REQUESTS * self.request_s
 
     @property
     def usd_per_hour(self) -> Decimal:

@@ -11,6 +11,7 @@ from decimal import Decimal
 
 from shoestring.config.world import World
 from shoestring.core import store_layout
+from shoestring.core.attempt_id import AttemptId
 from shoestring.core.record import record_bytes
 from shoestring.core.types import StageOutcome
 from shoestring.data.run_records import open_run
@@ -32,7 +33,7 @@ def lock_attempt(
     Raises:
         StageFailed, Refused, BudgetExceeded: as in `admit_second_pod`.
     """
-    if has_lock(world, decision, choice):
+    if has_lock(world, decision):
         return decision, decision_key
     # Imported here: only a second pod decides.
     from shoestring.runtime.route_step.second_pod import admit_second_pod
@@ -45,15 +46,25 @@ def lock_attempt(
                 return admitted
             own, key = admitted
             assert own.choice is not None
-            if has_lock(world, own, own.choice):
+            if has_lock(world, own):
                 pod.paid_by = str(own.question.attempt_id)
                 return own, key
 
 
-def has_lock(world: World, decision: Decision, choice: Choice) -> bool:
+def has_lock(world: World, decision: Decision) -> bool:
     """Write the attempt's first heartbeat unless there is one; return whether that names this pod."""
-    question, now = decision.question, world.clock.now()
-    heartbeat = Heartbeat(
+    if put_heartbeat(world, first_heartbeat(world, decision), if_absent=True):
+        return True
+    question = decision.question
+    first = last_heartbeat(world.store, question.run_id, str(question.attempt_id))
+    return first is None or first.pod == world.pod
+
+
+def first_heartbeat(world: World, decision: Decision) -> Heartbeat:
+    """Return the heartbeat of an attempt that has not read its reservation yet."""
+    question, choice, now = decision.question, decision.choice, world.clock.now()
+    assert choice is not None
+    return Heartbeat(
         run_id=question.run_id,
         stage=question.stage,
         attempt=question.attempt,
@@ -65,8 +76,10 @@ def has_lock(world: World, decision: Decision, choice: Choice) -> bool:
         interval_s=world.policy.heartbeat_s,
         spent_usd=Decimal(0),
     )
-    key = store_layout.heartbeat(question.run_id, question.attempt_id)
-    if world.store.put(key, record_bytes(heartbeat), if_absent=True):
-        return True
-    first = last_heartbeat(world.store, question.run_id, str(question.attempt_id))
-    return first is None or first.pod == world.pod
+
+
+def put_heartbeat(world: World, heartbeat: Heartbeat, *, if_absent: bool = False) -> bool:
+    """Write a heartbeat; return False if it was to be the first, and is not. Raises StoreError."""
+    attempt = AttemptId(heartbeat.run_id, heartbeat.stage, heartbeat.attempt)
+    key = store_layout.heartbeat(heartbeat.run_id, attempt)
+    return world.store.put(key, record_bytes(heartbeat), if_absent=if_absent)

@@ -22,21 +22,28 @@ class ExtensionRequests(Protocol):
 
 
 class BackgroundIO:
-    """Two threads, each of which does one thing after another: one writes, the other reads and asks.
+    """Three threads, each of which does one thing after another: one writes, one checks, one reads and asks.
 
-    A write that hangs does not delay a request.
+    None of them delays another: a store that answers a check late makes no stage look silent.
     """
 
     def __init__(self) -> None:
         self._writing = ThreadPoolExecutor(1, thread_name_prefix="background-writes")
+        self._checking = ThreadPoolExecutor(1, thread_name_prefix="background-checks")
         self._asking = ThreadPoolExecutor(1, thread_name_prefix="background-requests")
         self._last_write: Future[None] | None = None
+        self._last_check: Future[None] | None = None
         self._request: Future[Decimal] | None = None
 
     def write(self, write: Callable[[], object]) -> None:
         """Start a write that may be dropped: it is while the last one is under way, or if the store fails."""
         if self._last_write is None or self._last_write.done():
             self._last_write = self._writing.submit(_ignore_store_errors, write)
+
+    def check(self, check: Callable[[], object]) -> None:
+        """Start a check that may be dropped, as a write may."""
+        if self._last_check is None or self._last_check.done():
+            self._last_check = self._checking.submit(_ignore_store_errors, check)
 
     def prepare(self, read: Callable[[], object]) -> None:
         """Do something before the next request. Errors of the store are ignored."""
@@ -60,6 +67,7 @@ class BackgroundIO:
     def close(self) -> None:
         """Wait until everything under way is done, so that nothing overtakes it."""
         self._asking.shutdown()
+        self._checking.shutdown()
         self._writing.shutdown()
 
 

@@ -25,7 +25,7 @@ from shoestring.core.money import Usd
 from shoestring.core.receipt import AdaptationChange, Cause
 from shoestring.core.record import Record, record_bytes
 from shoestring.core.types import STANDARD_CLASS, Format, StageOutcome
-from shoestring.data.run_records import open_run
+from shoestring.data.run_records import read_run_record
 from shoestring.runtime.open_world import open_world
 from shoestring.runtime.supervisor.scratch_files import MAX_REASON_CHARS, write_whole
 from shoestring.runtime.supervisor.spend_limits import LIMITS_FILE, LimitsReader
@@ -131,7 +131,7 @@ class ProgressFile:
 def make_work(job: ChildJob, scratch: Path, stop: StopSignal) -> Work:
     """Open the world and return what the stage's code receives."""
     world = open_world(job.world)
-    run = open_run(world.store, job.run_id)
+    record = read_run_record(world.store, job.run_id)
     meter = Meter(Decimal(job.usd_per_hour), job.started_s, job.limit_usd, job.deadline_s)
     stop.before_stop = LimitsReader(scratch / LIMITS_FILE, meter).read
     attempt = AttemptId(job.run_id, job.stage, job.attempt)
@@ -140,9 +140,9 @@ def make_work(job: ChildJob, scratch: Path, stop: StopSignal) -> Work:
         run_id=job.run_id,
         stage=job.stage,
         attempt=job.attempt,
-        seed=run.record.seed,
+        seed=record.seed,
         inputs=job.inputs,
-        recipe=run.record.recipe,
+        recipe=record.recipe,
         format=job.format,
         cores=job.cores,
         store=world.store,

@@ -11,7 +11,7 @@ from shoestring.runtime.admission.extension_headroom import EXTENSION_SHARE
 from shoestring.runtime.records.overhead import overhead_excess_usd, overhead_reservation
 from shoestring.runtime.supervisor.attempt import Attempt
 from shoestring.runtime.supervisor.background_io import ExtensionRequests
-from shoestring.spending.exit_money import ANSWER_TIMEOUT_S, min_extension_usd
+from shoestring.spending.exit_money import answer_timeout_s, min_extension_usd
 from shoestring.spending.ledger.account import AccountState
 from shoestring.spending.ledger.ledger import Ledger
 
@@ -37,13 +37,14 @@ def extend_or_stop(attempt: Attempt, ledger: Ledger, requests: ExtensionRequests
         if attempt.spent_usd() + attempt.exit_usd >= attempt.reserved_usd:
             attempt.stop(f"its ${attempt.reserved_usd} are spent", "money")
         return
-    due_usd = attempt.spent_usd() + attempt.exit_usd + attempt.price_usd(ANSWER_TIMEOUT_S)
+    answer_s = answer_timeout_s(attempt.request_s)
+    due_usd = attempt.spent_usd() + attempt.exit_usd + attempt.price_usd(answer_s)
     is_due = due_usd >= attempt.reserved_usd
     # Ahead of time it asks once. If that is refused, it goes on and asks again when the money is due: other
     # runs may have released some by then.
     is_near = due_usd + due_ahead_usd(attempt, attempt.reserved_usd) >= attempt.reserved_usd
     is_first_look = attempt.sent_limits is None and not attempt.extension_asked_at_usd
-    timeout_s = LATE_START_TIMEOUT_S if is_first_look else ANSWER_TIMEOUT_S
+    timeout_s = max(LATE_START_TIMEOUT_S, answer_s) if is_first_look else answer_s
     if is_due or (is_near and attempt.reserved_usd != attempt.extension_asked_at_usd):
         attempt.extension_asked_at_usd = attempt.reserved_usd
         min_usd = max(min_extension_usd(attempt.exit_usd), due_usd - attempt.reserved_usd)

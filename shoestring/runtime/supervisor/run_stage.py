@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 from decimal import Decimal
+from functools import partial
 
 from shoestring.config.world import World
 from shoestring.core.errors import LedgerConflict, StageFailed, UsageError
@@ -25,11 +26,12 @@ from shoestring.runtime.records.receipt_history import write_receipt
 from shoestring.runtime.records.receipts import AttemptResult, make_receipt
 from shoestring.runtime.records.world_ledger import world_ledger
 from shoestring.runtime.supervisor.attempt import Attempt, pod_started_s
-from shoestring.runtime.supervisor.attempt_lock import lock_attempt
+from shoestring.runtime.supervisor.attempt_lock import first_heartbeat, lock_attempt
 from shoestring.runtime.supervisor.child import ChildResult
 from shoestring.runtime.supervisor.guardrails import earlier_usage
 from shoestring.runtime.supervisor.supervisor import (
     beating,
+    heartbeats,
     raise_unless_done,
     stop_on_signals,
     supervise,
@@ -40,7 +42,7 @@ from shoestring.spending.ledger.overruns import book_cost
 from shoestring.stages.work import Origin
 
 SLOW_SETTLEMENT_S = 1.0
-"""If settlement and receipt take longer than this, and than `pod_exit_s`, that time is charged afterwards."""
+"""If settlement and receipt take longer than this, and than expected, that time is charged afterwards."""
 
 
 def run_stage(
@@ -68,17 +70,18 @@ def run_stage(
     if decision.question.run_id != run_id:
         open_run(world.store, run_id)
         raise UsageError(f"{decision_key} belongs to {decision.question.run_id}, not to {run_id}")
-    cached = decision.choice is not None and decision.choice.cached
-    if decision.choice is not None and not cached:
-        # Before anything that can fail: a pod that nobody knows of is paid by nobody.
-        locked = lock_attempt(world, decision, decision.choice, decision_key)
-        if isinstance(locked, StageOutcome):
-            return locked
-        decision, decision_key = locked
-    run = open_run(world.store, run_id)
-    if cached:
-        return return_cached(world, run, decision, decision_key, origin)
-    attempt = open_attempt(world, run, decision, decision_key, inputs, origin)
+    if decision.choice is None:
+        raise StageFailed(f"{decision_key} chose nothing, so it has no open reservation in the ledger")
+    if decision.choice.cached:
+        return return_cached(world, open_run(world.store, run_id), decision, decision_key, origin)
+    # Before anything that can fail: a pod that nobody knows of is paid by nobody.
+    locked = lock_attempt(world, decision, decision.choice, decision_key)
+    if isinstance(locked, StageOutcome):
+        return locked
+    decision, decision_key = locked
+    with heartbeats(world, partial(first_heartbeat, world, decision)):
+        run = open_run(world.store, run_id)
+        attempt = open_attempt(world, run, decision, decision_key, inputs, origin)
     return run_attempt(attempt, world_argument)
 
 
@@ -182,7 +185,7 @@ def settle_and_record(attempt: Attempt, result: ChildResult) -> None:
         spent_usd, shortfall = settle_attempt(attempt, ledger, result.reason, done=result.status == "done")
         write_attempt_receipt(attempt, with_reason(result, shortfall), spent_usd)
         waited_s = world.clock.monotonic_s() - began_s
-        if waited_s > max(SLOW_SETTLEMENT_S, world.policy.pod_exit_s):
+        if waited_s > max(SLOW_SETTLEMENT_S, attempt.expected_exit_s):
             spent_usd, shortfall = charge_wait(attempt, ledger, waited_s, done=result.status == "done")
             write_attempt_receipt(attempt, with_reason(result, shortfall), spent_usd)
     write_heartbeat(attempt, result.status)
@@ -200,7 +203,7 @@ def settle_attempt(attempt: Attempt, ledger: Ledger, reason: str, *, done: bool)
     cost.
     """
     world, name, account = attempt.world, str(attempt.id), attempt.run.start.account
-    ends_s = world.clock.monotonic_s() + world.policy.pod_exit_s
+    ends_s = attempt.expected_end_s
     time_usd = attempt.meter().spent_usd(ends_s)
     attempt.committed_usd = committed_usd(
         world.store, attempt.decision, world.pod, time_usd, ends_s - attempt.started_s
@@ -221,8 +224,8 @@ def settle_attempt(attempt: Attempt, ledger: Ledger, reason: str, *, done: bool)
 
 def charge_wait(attempt: Attempt, ledger: Ledger, waited_s: float, *, done: bool) -> tuple[Decimal, str]:
     """Book what a settled attempt cost up to now; return the same as `settle_attempt`."""
-    world, name, account = attempt.world, str(attempt.id), attempt.run.start.account
-    cost_usd = attempt_cost_usd(attempt, world.clock.monotonic_s() + world.policy.pod_exit_s, done=done)
+    name, account = str(attempt.id), attempt.run.start.account
+    cost_usd = attempt_cost_usd(attempt, attempt.expected_end_s, done=done)
     why = f"the store took {waited_s:.1f} s to accept its settlement and receipt"
     try:
         attempt.overrun_usd = book_cost(ledger, account, name, cost_usd, why, id=f"{name}-wait")

@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import timedelta
 from decimal import Decimal
 from functools import partial
@@ -20,13 +20,14 @@ import psutil
 
 from shoestring.backends.memory_limits import ContainerMemory
 from shoestring.backends.processes import ProcessTree
-from shoestring.core import store_layout
+from shoestring.config.world import World
 from shoestring.core.errors import StageFailed, StageStopped, StoreError
 from shoestring.core.pod_ref import LocalProcess, PodRef
 from shoestring.core.record import record_bytes
 from shoestring.runtime.admission.admit import LAUNCHER_VARIABLE
 from shoestring.runtime.records.world_ledger import world_ledger
 from shoestring.runtime.supervisor.attempt import Attempt
+from shoestring.runtime.supervisor.attempt_lock import put_heartbeat
 from shoestring.runtime.supervisor.background_io import BackgroundIO
 from shoestring.runtime.supervisor.child import ChildResult
 from shoestring.runtime.supervisor.child_process import (
@@ -96,15 +97,20 @@ def launcher_check() -> Callable[[], bool]:
     return is_gone
 
 
-@contextmanager
-def beating(attempt: Attempt) -> Iterator[None]:
+def beating(attempt: Attempt) -> AbstractContextManager[None]:
     """Write heartbeats while the block waits for the store: a stage whose child has ended is not silent."""
+    return heartbeats(attempt.world, lambda: make_heartbeat(attempt, running_state(attempt)))
+
+
+@contextmanager
+def heartbeats(world: World, make: Callable[[], Heartbeat]) -> Iterator[None]:
+    """Write what `make` returns at the policy's interval while the block runs."""
     over = threading.Event()
 
     def beat() -> None:
-        while not over.wait(attempt.world.policy.heartbeat_s):
+        while not over.wait(world.policy.heartbeat_s):
             with suppress(StoreError):
-                write_heartbeat(attempt, running_state(attempt))
+                put_heartbeat(world, make())
 
     thread = threading.Thread(target=beat, daemon=True)
     thread.start()
@@ -133,8 +139,7 @@ def running_state(attempt: Attempt) -> str:
 
 def write_heartbeat(attempt: Attempt, state: str) -> None:
     """Write a heartbeat. Raises StoreError."""
-    key = store_layout.heartbeat(attempt.run.run_id, attempt.id)
-    attempt.world.store.put(key, record_bytes(make_heartbeat(attempt, state)))
+    put_heartbeat(attempt.world, make_heartbeat(attempt, state))
 
 
 def make_heartbeat(attempt: Attempt, state: str) -> Heartbeat:
@@ -227,20 +232,21 @@ def watch_child(
 
 def heartbeat_sender(attempt: Attempt, io: BackgroundIO) -> Callable[[], None]:
     """Return a function that starts to write a heartbeat, and to check that the attempt has its reservation.
+    Neither waits for the other.
 
     A pod that its cluster lost sight of, or that was stopped for a while, may have been taken for lost. Then
     another pod runs the stage.
     """
     world, account = attempt.world, attempt.run.start.account
-    # Of the writing thread alone: one thread uses a ledger.
+    # Of the checking thread alone: one thread uses a ledger.
     ledger = world_ledger(world)
 
-    def write(heartbeat: bytes) -> None:
-        world.store.put(store_layout.heartbeat(attempt.run.run_id, attempt.id), heartbeat)
+    def check() -> None:
         attempt.is_settled = str(attempt.id) in ledger.state(account).settled_usd
 
     def send() -> None:
-        io.write(partial(write, record_bytes(make_heartbeat(attempt, running_state(attempt)))))
+        io.write(partial(put_heartbeat, world, make_heartbeat(attempt, running_state(attempt))))
+        io.check(check)
 
     return send
 
@@ -265,7 +271,8 @@ def scratch_folder() -> Iterator[Path]:
 def supervise(attempt: Attempt, world_argument: str) -> ChildResult:
     """Run the stage's code in a child of this process, and return how it ended."""
     with scratch_folder() as scratch, closed_while_beating(attempt) as io:
-        monitor = make_monitor(attempt)
+        with beating(attempt):
+            monitor = make_monitor(attempt)
         attempt.processes, attempt.memory = ProcessTree(), ContainerMemory()
         attempt.update_price()
         child = start_child(attempt, world_argument, scratch, may_migrate=monitor.may_migrate)

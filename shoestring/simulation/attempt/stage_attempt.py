@@ -111,7 +111,7 @@ def run_pod(
     if loop.now_s >= pod_lost_s:
         pipeline.outcome.preempted += 1
         return AttemptEnd(False, "lost")
-    if not has_lock(world, decision, choice):
+    if not has_lock(world, decision):
         raise StageFailed("another pod has its reservation")
     reservation = loop.ledger.state(pipeline.account).reservations.get(str(decision.question.attempt_id))
     if reservation is None:

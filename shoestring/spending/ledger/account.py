@@ -175,7 +175,7 @@ class KnownAccounts:
         self._found: dict[str, tuple[Account, tuple[StoredObject, ...]]] = {}
 
     def later_than(self, name: str, number: int) -> tuple[Account, tuple[StoredObject, ...]] | None:
-        """Return a copy of the account, and its newest objects; None: nobody has read more than `number`
+        """Return a copy of the account, and its newest objects; None: no writer has read more than `number`
         entries.
         """
         with self._lock:
@@ -183,7 +183,7 @@ class KnownAccounts:
             return (account.copy(), recent) if account and account.number > number else None
 
     def keep(self, account: Account, recent: Iterable[StoredObject]) -> None:
-        """Keep a copy of the account, if nobody has read as much of it."""
+        """Keep a copy of the account, if no writer has read as much of it."""
         with self._lock:
             before = self._found.get(account.name)
             if before is None or before[0].number < account.number:
