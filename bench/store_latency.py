@@ -1,5 +1,5 @@
 """Claim: a store that is far away slows a run and hides nothing: at 150 ms and at 500 ms a request the run is
-done, and the books hold the seconds of its stages by wall clock.
+done, and the books hold all seconds of its stages by wall clock but 0.7 s a stage.
 
 Each case is `shoestring run` on a small table, with its store on a real S3 server behind a proxy that lets
 each request wait. The proxy counts requests, by the process that makes them and by what they read or write.
@@ -8,7 +8,7 @@ has a store of its own, so nothing is cached.
 
 python bench/store_latency.py [--ms 0 50 150 500] [--epochs 20] [--requests] [--quick]
 
---requests: also each request of each process. --quick: 0 and 150 ms, in about two minutes.
+--requests: also each request of each process. --quick: 150 ms alone, in about two minutes.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ from shoestring.backends.s3.store import open_s3_store
 from shoestring.spending.ledger.ledger import Ledger
 
 TIMEOUT_S = 900.0
+MAX_UNBOOKED_S = 0.7
+"""A launcher looks five times a second, and books no less than 0.5 s."""
 STAGES = ("ingest", "preprocess", "train", "evaluate")
 
 
@@ -173,7 +175,7 @@ def print_families(measured: Sequence[Measured]) -> None:
 def print_summary(measured: Sequence[Measured]) -> None:
     print(
         f"\n{'ms':>5} {'status':8} {'run s':>7} {'requests':>8} {'of stages':>9} "
-        f"{'stages: clock s':>15} {'booked s':>8} {'others: clock s':>15} {'booked s':>8}"
+        f"{'stages: clock s':>15} {'booked s':>8} {'others: clock s':>15} {'booked s':>8}  claim"
     )
     for found in measured:
         of_stages = sum(each.process.removesuffix(" code") in STAGES for each in found.requests)
@@ -184,8 +186,14 @@ def print_summary(measured: Sequence[Measured]) -> None:
                 into[name in STAGES] += seconds
         print(
             f"{found.ms:5g} {found.status:8} {found.run_s:7.1f} {len(found.requests):8} {of_stages:9} "
-            f"{clock_s[True]:15.1f} {booked_s[True]:8.1f} {clock_s[False]:15.1f} {booked_s[False]:8.1f}"
+            f"{clock_s[True]:15.1f} {booked_s[True]:8.1f} {clock_s[False]:15.1f} {booked_s[False]:8.1f}  "
+            + ("holds" if is_held(found, clock_s[True], booked_s[True]) else "DOES NOT HOLD")
         )
+
+
+def is_held(found: Measured, clock_s: float, booked_s: float) -> bool:
+    """Return whether the run is done, and each of its stages has at most `MAX_UNBOOKED_S` in no book."""
+    return found.status == "done" and clock_s - booked_s <= MAX_UNBOOKED_S * len(STAGES)
 
 
 def main() -> None:
@@ -193,7 +201,7 @@ def main() -> None:
     parser.add_argument("--ms", nargs="*", type=float, default=[0.0, 50.0, 150.0, 500.0])
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--requests", action="store_true", help="print each request")
-    parser.add_argument("--quick", action="store_true", help="0 and 150 ms, in about two minutes")
+    parser.add_argument("--quick", action="store_true", help="150 ms alone, in about two minutes")
     options = parser.parse_args()
     print(describe())
     os.environ |= environment(ADMIN)
@@ -202,7 +210,7 @@ def main() -> None:
         try:
             with delaying_proxy(server.endpoint, BUCKET) as proxy:
                 measured = []
-                for ms in [0.0, 150.0] if options.quick else options.ms:
+                for ms in [150.0] if options.quick else options.ms:
                     measured.append(run_case(Path(name) / f"at-{ms:g}-ms", proxy, ms, options.epochs))
                     print_case(measured[-1], every_request=options.requests)
         finally:
