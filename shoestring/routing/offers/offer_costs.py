@@ -6,6 +6,7 @@ offers from the same record, to the last digit.
     ms       = start-up + factor x prior + lost to preemption
                factor: mean or P95 of true over prior seconds (pricing/learning.py)
     prior    = setup + computing and random reads + scan in the format read + writing in the format written
+               setup: with the wait for a store that is far away, which no pool shortens
     microusd = usd_per_hour x ms + transfer in and out + storage
                at the mean, less the time that a commitment covers
 

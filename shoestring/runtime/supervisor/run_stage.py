@@ -80,8 +80,7 @@ def run_stage(
         return locked
     decision, decision_key = locked
     with heartbeats(world, partial(first_heartbeat, world, decision)):
-        run = open_run(world.store, run_id)
-        attempt = open_attempt(world, run, decision, decision_key, inputs, origin)
+        attempt = open_attempt(world, open_run(world.store, run_id), decision, decision_key, inputs, origin)
     return run_attempt(attempt, world_argument)
 
 
@@ -104,7 +103,8 @@ def open_attempt(
         world, run, decision, decision_key, inputs, pod_started_s(world), reservation.amount_usd, origin
     )
     record_egress(world.store, decision, world.clock.now())
-    attempt.usage_before = earlier_usage(world.store, run.run_id, attempt.stage)
+    if attempt.id.number > 1:
+        attempt.usage_before = earlier_usage(world.store, run.run_id, attempt.stage)
     return attempt
 
 
