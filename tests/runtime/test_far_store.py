@@ -26,6 +26,7 @@ from shoestring.routing.pages.explain import as_markdown
 from shoestring.runtime.launch.watch_stages import StageWatch
 from shoestring.runtime.records.overhead import OverheadTime, overhead_timer
 from shoestring.runtime.records.world_ledger import world_ledger
+from shoestring.runtime.supervisor.background_io import background_io
 from shoestring.runtime.supervisor.child import ChildResult
 from shoestring.runtime.supervisor.migration_check import make_monitor
 from shoestring.runtime.supervisor.run_stage import run_stage, settle_and_record
@@ -68,11 +69,14 @@ class WaitingStore(FolderStore):
 
     def __init__(self, root: Path, what: str) -> None:
         super().__init__(root)
-        self.what, self.beats, self.has_waited = what, threading.Semaphore(0), False
+        self.what, self.beats, self.has_waited, self.beat = what, 0, False, threading.Condition()
 
     def _wait(self, key: str) -> None:
-        if self.what in key and not self.has_waited:
-            self.has_waited = all(self.beats.acquire(timeout=5) for _ in range(3))
+        if self.what not in key or self.has_waited:
+            return
+        with self.beat:
+            due = self.beats + 3
+            self.has_waited = self.beat.wait_for(lambda: self.beats >= due, timeout=5) or self.has_waited
 
     def fetch(self, key: str) -> Path:
         self._wait(key)
@@ -82,7 +86,9 @@ class WaitingStore(FolderStore):
         self, key: str, data: bytes | Path, *, if_absent: bool = False, storage_class: str = "standard"
     ) -> bool:
         if "/heartbeats/" in key:
-            self.beats.release()
+            with self.beat:
+                self.beats += 1
+                self.beat.notify_all()
         return super().put(key, data, if_absent=if_absent, storage_class=storage_class)
 
     def list(self, prefix: str) -> Iterator[str]:
@@ -178,12 +184,27 @@ def test_heartbeats_go_on_while_an_attempt_reads_what_it_is_about(near: StartedA
     assert store.has_waited
 
 
-def test_a_store_that_answers_late_delays_no_heartbeat(near: StartedAttempt, tmp_path: Path) -> None:
-    began, store = waiting(near, "ledger/")
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.7)"])
+def test_a_store_that_answers_late_delays_no_heartbeat(
+    laptop: Path, flights_slice: Path, tmp_path: Path
+) -> None:
+    real = begin(small_world(laptop, tmp_path), run_request(flights_slice, needs=INGEST))
+    began, store = waiting(real, "ledger/")
+    began.attempt.reserved_usd += 1
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1.0)"])
     with closed_while_beating(began.attempt) as io:
         watch_child(began.attempt, child, tmp_path, io, make_monitor(began.attempt))
-    assert store.has_waited
+        assert store.has_waited
+
+
+def test_heartbeats_go_on_while_an_answer_of_the_ledger_is_due() -> None:
+    answer, beats = threading.Event(), list[int]()
+    with background_io() as io:
+        io.meanwhile = lambda: beats.append(1)
+        io.ask(lambda: Decimal(answer.wait(10)))
+        assert io.answer(1.2) is None
+        answer.set()
+        assert io.answer(10) == 1
+    assert len(beats) == 2
 
 
 def test_a_launcher_books_the_time_from_a_settlement_to_the_end_of_its_process(

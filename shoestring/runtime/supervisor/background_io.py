@@ -12,6 +12,8 @@ from typing import Protocol
 
 from shoestring.core.errors import StoreError
 
+WAKE_EVERY_S = 0.5
+
 
 class ExtensionRequests(Protocol):
     """Requests for more money, and their answers."""
@@ -24,10 +26,12 @@ class ExtensionRequests(Protocol):
 class BackgroundIO:
     """Three threads, each of which does one thing after another: one writes, one checks, one reads and asks.
 
-    None of them delays another: a store that answers a check late makes no stage look silent.
+    None of them delays another: a store that answers a check late makes no stage look silent. `meanwhile` is
+    called twice a second while an answer is awaited.
     """
 
     def __init__(self) -> None:
+        self.meanwhile: Callable[[], object] = lambda: None
         self._writing = ThreadPoolExecutor(1, thread_name_prefix="background-writes")
         self._checking = ThreadPoolExecutor(1, thread_name_prefix="background-checks")
         self._asking = ThreadPoolExecutor(1, thread_name_prefix="background-requests")
@@ -59,8 +63,14 @@ class BackgroundIO:
 
         Raises what the request raises.
         """
-        if self._request is None or not wait([self._request], within_s).done:
+        if self._request is None:
             return None
+        left_s = within_s
+        while not wait([self._request], min(left_s, WAKE_EVERY_S)).done:
+            left_s -= WAKE_EVERY_S
+            if left_s <= 0:
+                return None
+            self.meanwhile()
         request, self._request = self._request, None
         return request.result()
 

@@ -202,6 +202,7 @@ def watch_child(
     ledger, launcher_is_gone = world_ledger(world), launcher_check()
     heartbeat_s, checked_s, terminated, ended = float("-inf"), float("-inf"), False, wait_in_thread(child)
     has_told_memory, send_heartbeat = False, heartbeat_sender(attempt, io)
+    io.meanwhile = send_heartbeat
     # Read the account now, so that later requests need to read only its newest entries.
     io.prepare(partial(ledger.state, attempt.run.start.account))
     while child.poll() is None:
