@@ -22,7 +22,7 @@ run: $(VENV)/ready
 test: $(VENV)/ready lint bytecode
 	$(PYTEST)
 
-# The same with the slow tests, and four times as many examples of each property.
+# The same with the slow tests, and twice as many examples of each property.
 test-all: lint tests
 
 tests: $(VENV)/ready bytecode

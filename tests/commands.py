@@ -12,7 +12,7 @@ from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
-from warm_command import warm_server
+from warm_command import WarmProcess, warm_server
 
 RECIPE = """\
 name: slice
@@ -46,6 +46,11 @@ def command(*arguments: str) -> list[str]:
 def shoestring(*arguments: object, env: dict[str, str] | None = None) -> Ran:
     """Run the command in a process of its own, forked from one that has imported the command line."""
     return Ran(*warm_server().run([*map(str, arguments)], os.environ | (env or {}), timeout_s=240))
+
+
+def start_shoestring(*arguments: object, env: dict[str, str] | None = None) -> WarmProcess:
+    """Start the command in such a process, which leads a process group of its own."""
+    return warm_server().start([*map(str, arguments)], os.environ | (env or {}))
 
 
 def flights_lines(count: int) -> list[bytes]:

@@ -14,6 +14,7 @@ import importlib
 import json
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -33,6 +34,43 @@ class CommandTimeout(Exception):
     """The command did not end within its time."""
 
 
+class WarmProcess:
+    """A running command, with the methods of `subprocess.Popen` that tests call."""
+
+    def __init__(self, client: socket.socket, out: int, err: int, pid: int) -> None:
+        self._client, self._out, self._err, self.pid = client, out, err, pid
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """Return the exit code; None: it runs."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.wait(0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return the exit code. Raises TimeoutExpired."""
+        if self.returncode is None:
+            self._client.settimeout(timeout)
+            try:
+                self.returncode = int(self._client.recv(100))
+            except (TimeoutError, BlockingIOError):
+                raise subprocess.TimeoutExpired("shoestring", timeout or 0) from None
+            self._client.close()
+        return self.returncode
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """Wait for the end; return the two outputs. Raises TimeoutExpired."""
+        self.wait(timeout)
+        return text_of(self._out), text_of(self._err)
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
 @dataclass(frozen=True)
 class WarmServer:
     """The process, as its clients know it."""
@@ -42,28 +80,34 @@ class WarmServer:
 
     def run(self, arguments: list[str], variables: dict[str, str], timeout_s: float) -> tuple[int, str, str]:
         """Return the exit code and the two outputs of one command. Raises CommandTimeout."""
+        process = self.start(arguments, variables)
+        try:
+            out, err = process.communicate(timeout_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise CommandTimeout(f"{arguments} took more than {timeout_s:.0f} s") from None
+        return process.wait(), out, err
+
+    def start(self, arguments: list[str], variables: dict[str, str]) -> WarmProcess:
+        """Start one command, in a process group of its own."""
         content = {"arguments": arguments, "cwd": str(Path.cwd()), "environment": variables}
         request = json.dumps(content).encode()
         assert len(request) < MAX_REQUEST_BYTES
-        with (
-            tempfile.TemporaryFile() as out,
-            tempfile.TemporaryFile() as err,
-            Path(os.devnull).open() as nothing,
-        ):
-            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
-                client.connect(self.address)
-                client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MAX_REQUEST_BYTES)
-                socket.send_fds(client, [request], [nothing.fileno(), out.fileno(), err.fileno()])
-                client.settimeout(START_S)
-                process_id = int(client.recv(100))
-                client.settimeout(timeout_s)
-                try:
-                    code = int(client.recv(100))
-                except TimeoutError:
-                    os.kill(process_id, 9)
-                    raise CommandTimeout(f"{arguments} took more than {timeout_s:.0f} s") from None
-            out.seek(0), err.seek(0)
-            return code, out.read().decode(), err.read().decode()
+        out, err = os.memfd_create("out"), os.memfd_create("err")
+        client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        client.connect(self.address)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MAX_REQUEST_BYTES)
+        with Path(os.devnull).open() as nothing:
+            socket.send_fds(client, [request], [nothing.fileno(), out, err])
+        client.settimeout(START_S)
+        return WarmProcess(client, out, err, int(client.recv(100)))
+
+
+def text_of(output: int) -> str:
+    """Return what was written to a memory file, and close it."""
+    with os.fdopen(output, "rb") as opened:
+        opened.seek(0)
+        return opened.read().decode()
 
 
 @cache
@@ -116,6 +160,7 @@ def accept(listener: socket.socket) -> dict[str, Any] | None:
 
 def become(request: dict[str, Any]) -> None:
     """Make this process look like `python -m shoestring`, as far as a command can see."""
+    os.setsid()
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["environment"])

@@ -18,16 +18,11 @@ from decimal import Decimal
 from itertools import pairwise
 from typing import Annotated, Self
 
-import numpy as np
-import numpy.typing as npt
 from pydantic import AfterValidator, Field, model_validator
 
 from shoestring.core.money import Usd
 from shoestring.core.record import Record
 from shoestring.core.types import STANDARD_CLASS
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 HOURS_PER_MONTH = 730.0
 ARROW, ANY = "->", "*"

@@ -12,6 +12,8 @@ from pydantic_core import core_schema
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler
 
+LAUNCHER_VARIABLE = "SHOESTRING_LAUNCHER"
+"""Refers to the launcher of the run that a process works for."""
 UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 

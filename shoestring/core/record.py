@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from datetime import datetime
-from typing import Annotated, Final, Literal, get_args
+from typing import Annotated, Final, Literal, TypeVar, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
 from shoestring.core.canonical_json import json_text
+from shoestring.core.errors import RecipeError
 from shoestring.core.store_layout import MAX_PART_BYTES, is_key
 
 SCHEMA_VERSION: Final = 4
@@ -94,3 +95,14 @@ def other_version(found: object) -> str:
         f"schema version {found} is not readable: this version of Shoestring reads schema versions "
         f"{' and '.join(map(str, get_args(SchemaVersion)))}"
     )
+
+
+Argument = TypeVar("Argument", bound=Record)
+
+
+def parse_argument(name: str, text: str, record_type: type[Argument]) -> Argument:
+    """Return the record that an engine passed as JSON. Raises RecipeError."""
+    try:
+        return record_type.model_validate_json(text)
+    except ValidationError as error:
+        raise RecipeError(f"{name}, as JSON: {validation_message(error)}") from None

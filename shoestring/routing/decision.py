@@ -12,6 +12,7 @@ from shoestring.core.money import Usd
 from shoestring.core.record import SCHEMA_VERSION, Record, SchemaVersion
 from shoestring.core.types import STANDARD_CLASS, Format, Market, Placement, StorageClassName
 from shoestring.routing.candidates import NONE, ArrayRecord, Candidates, IntArray, RefusalCode
+from shoestring.routing.dag import build_dag
 from shoestring.routing.question import ZERO_USD, AppliedPolicy, Question
 
 
@@ -177,3 +178,13 @@ class Decision(ArrayRecord):
     )
     shadow: ShadowChoice | None = Field(None, description="by the other policy of a trial")
     made_by: str
+
+
+def reserved_later_s(decision: Decision) -> float:
+    """Return the P95 seconds reserved for the stages after this one: the longest path through them."""
+    before = build_dag(decision.question.needs, decision.question.upstream).before
+    path_s = [0.0] * len(before)
+    for stage, later in reversed(list(enumerate(decision.plan, 1))):
+        for each in before[stage]:
+            path_s[each] = max(path_s[each], later.reserved_s + path_s[stage])
+    return path_s[0]

@@ -8,38 +8,9 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
-from decimal import Decimal
-from typing import Any, TypeVar
+from typing import Any
 
-from pydantic import ValidationError
-
-from shoestring.core.errors import RecipeError, UsageError
-from shoestring.core.money import budget
-from shoestring.core.record import validation_message
-from shoestring.data.recipe import Recipe
-from shoestring.runtime.admission.first_request import RunRequest
-from shoestring.runtime.admission.stage_request import RemainingStages, StageInputs
-from shoestring.runtime.open_world import open_world
-from shoestring.runtime.route_step.route import route as route_stage
-from shoestring.stages.work import Origin
-
-Argument = TypeVar("Argument", Recipe, RemainingStages, Origin)
-
-
-def parse_argument(name: str, text: str, record_type: type[Argument]) -> Argument:
-    """Return the record that an engine passed as JSON. Raises RecipeError."""
-    try:
-        return record_type.model_validate_json(text)
-    except ValidationError as error:
-        raise RecipeError(f"{name}, as JSON: {validation_message(error)}") from None
-
-
-def parse_budget(text: str) -> Decimal:
-    """Return the budget in dollars. Raises UsageError."""
-    try:
-        return budget(text)
-    except ValueError as error:
-        raise UsageError(f"budget_usd: {error}") from None
+from shoestring.core.record import parse_argument
 
 
 def route(
@@ -67,33 +38,14 @@ def route(
         RecipeError: `recipe` or `needs` is not valid.
         Refused: no offer fits. The decision is stored all the same.
     """
+    from shoestring.runtime.admission.stage_request import StageInputs
+    from shoestring.runtime.open_world import open_world
+    from shoestring.runtime.route_step.engine_request import parse_run_request
+    from shoestring.runtime.route_step.route import route as route_stage
+
     opened = open_world(world)
     request = parse_run_request(needs, run_id, recipe, budget_usd, deadline_s, seed, job_id)
     return route_stage(opened, request, StageInputs(upstream, side_input), decision_path, page_path)
-
-
-def parse_run_request(
-    needs: str, run_id: str, recipe: str, budget_usd: str, deadline_s: float, seed: int, job_id: str
-) -> RunRequest:
-    """Return the request that an engine passed to `route`. Raises UsageError, RecipeError."""
-    parsed = parse_argument("the recipe", recipe, Recipe)
-    stages = parse_argument("the compiled pipeline's list of stages", needs, RemainingStages)
-    if not stages.needs:
-        raise RecipeError(
-            "route was given no stages: pass it the NEED of the stage that it routes, and of those after it"
-        )
-    return RunRequest(
-        run_id=run_id,
-        recipe=parsed,
-        needs=stages.needs,
-        budget_usd=parse_budget(budget_usd) if budget_usd else parsed.budget_usd,
-        deadline_s=deadline_s or parsed.deadline_s,
-        seed=seed if seed >= 0 else parsed.seed,
-        origin=stages.origin,
-        metered=stages.metered,
-        job_id=job_id,
-        engine=stages.engine or "kubeflow",
-    )
 
 
 def run(
@@ -111,7 +63,9 @@ def run(
     `origin` is JSON that names the code of an author's own stage. `artifact` is an engine's output artifact
     (`.path`, `.metadata`); it receives a copy of the manifest, the model or the metrics for people to read.
     """
+    from shoestring.runtime.open_world import open_world
     from shoestring.runtime.supervisor.run_stage import run_stage
+    from shoestring.stages.work import Origin
 
     opened = open_world(world)
     code = parse_argument("the stage's origin", origin, Origin) if origin else None
@@ -126,6 +80,7 @@ def run(
 
 def settle(*, world: str, run_id: str, page_path: str = "") -> None:
     """Do the exit step: settle dead pods, close the account, and write the summary and the report."""
+    from shoestring.runtime.open_world import open_world
     from shoestring.runtime.settlement.settle import finish
 
     finish(open_world(world), run_id, page_path, summary_path="")

@@ -22,6 +22,8 @@ result, its settlement, its receipt and the copy that its engine takes; `SETTLED
 settlement began.
 """
 SETTLED_REQUESTS = 8
+EXTENSION_SHARE = Decimal("0.5")
+"""How much a stage that exceeds its P95 asks for, as a share of the P95."""
 ANSWER_REQUESTS = 6
 """Requests to the store that an answer of the ledger takes, one after another."""
 

@@ -116,6 +116,17 @@ def test_the_closure_of_a_stage_imports_no_library() -> None:
     assert printed(code) == []
 
 
+def test_a_process_imports_only_what_its_call_needs() -> None:
+    """A pod is paid for while it imports."""
+    code = "import json, sys, {0}; print(json.dumps(sorted(sys.modules)))"
+    stage, supervisor = (
+        printed(code.format(f"shoestring.runtime.supervisor.{name}")) for name in ("child", "run_stage")
+    )
+    assert not {"numpy", "shoestring.routing.decision", "shoestring.spending.ledger.ledger"} & set(stage)
+    deciding = ("shoestring.routing.planner", "shoestring.routing.offers", "shoestring.pricing.learning")
+    assert not [name for name in supervisor if name.startswith(deciding)]
+
+
 class Author:
     """An author's package on Python's path, whose files a test writes."""
 

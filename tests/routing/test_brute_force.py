@@ -27,7 +27,7 @@ from shoestring.routing.planner.partial_plans import RunLimits
 from shoestring.routing.planner.stage_options import PRUNE_ABOVE_OFFERS
 from shoestring.routing.question import Question
 
-QUESTIONS, BLOCKS = 640, 8
+QUESTIONS, BLOCKS = 400, 4
 MIN_SHARES = {
     "DAG": 0.35,
     "elastic": 0.3,
@@ -160,7 +160,7 @@ def test_no_plan_is_better_than_the_choice_with_and_without_pruning(block: int) 
 def test_fewer_samples_are_chosen_where_they_are_cheaper() -> None:
     """Trainings that time limits, not money, and whose policy lets them take down to half of the most."""
     chosen = fewer = 0
-    for number in range(scaled(480)):
+    for number in range(scaled(240)):
         case = Case.draw(10**6 + number)
         if not case.question.needs[0].elastic or case.question.deadline_left_s is None:
             continue

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import time
 from decimal import Decimal
 from pathlib import Path
 
-from commands import command
+from commands import start_shoestring
 from runtime_world import CHAIN, pod_environment, run_request, with_probed_speeds
+from warm_command import WarmProcess
 
 from shoestring.backends.local import open_local_world
 from shoestring.config.world import World
@@ -21,19 +21,19 @@ from shoestring.runtime.admission.stage_request import StageInputs
 from shoestring.runtime.route_step.route import decide_and_reserve
 from shoestring.spending.heartbeat import last_heartbeat
 
-EPOCHS, ENOUGH_USD = 150, Decimal("0.01")
+EPOCHS, ENOUGH_USD = 80, Decimal("0.01")
 INGEST, PREPROCESS, TRAIN = range(3)
 
 
 class PodEngine:
     """Routes the stages of one run, and starts their pods."""
 
-    def __init__(self, laptop: Path, folder: Path, recipe: Path) -> None:
+    def __init__(self, laptop: Path, folder: Path, recipe: Path, epochs: int = EPOCHS) -> None:
         self.world: World = with_probed_speeds(
             folder / "store", open_local_world(laptop, store=folder / "store")
         )
         found = read_recipe(recipe)
-        longer = found.train.model_copy(update={"max_epochs": EPOCHS, "patience": 10 * EPOCHS})
+        longer = found.train.model_copy(update={"max_epochs": epochs, "patience": 10 * epochs})
         self.asked = run_request(
             found.model_copy(update={"train": longer}), needs=CHAIN[:3], budget_usd=ENOUGH_USD
         )
@@ -47,18 +47,11 @@ class PodEngine:
         )
         return decide_and_reserve(self.world, self.run, request, StageInputs(data))
 
-    def start_pod(self, stage: str, decision_key: str, data: str = "") -> subprocess.Popen[str]:
+    def start_pod(self, stage: str, decision_key: str, data: str = "") -> WarmProcess:
         """Start a pod of a decision, in a process group of its own."""
         words = ["--run-id", self.run.run_id, "--decision-key", decision_key]
-        line = command("stage", stage, *words, *(["--input", f"data={data}"] if data else []))
-        return subprocess.Popen(
-            line,
-            env=self._variables,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+        inputs = ["--input", f"data={data}"] if data else []
+        return start_shoestring("stage", stage, *words, *inputs, env=self._variables)
 
     def finish(self, number: int, data: str = "") -> tuple[Decision, str]:
         """Route a stage, start its pod and wait for it; return the key of its result."""
@@ -69,7 +62,7 @@ class PodEngine:
         """Finish the stages before the training; return the key of the data."""
         return self.finish(PREPROCESS, self.finish(INGEST)[1])[1]
 
-    def wait_for_checkpoint(self, pod: subprocess.Popen[str], attempt: int) -> int:
+    def wait_for_checkpoint(self, pod: WarmProcess, attempt: int) -> int:
         """Wait until this attempt of the training has saved a checkpoint; return its samples."""
         store, deadline_s = self.world.store, time.monotonic() + 120
         while pod.poll() is None and time.monotonic() < deadline_s:
@@ -88,7 +81,7 @@ class PodEngine:
         return slots[0]
 
 
-def finished(pod: subprocess.Popen[str]) -> str:
+def finished(pod: WarmProcess) -> str:
     """Wait for a pod that succeeds; return the key of its result."""
     out, err = pod.communicate(timeout=180)
     assert pod.returncode == 0, err

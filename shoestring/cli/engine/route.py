@@ -12,9 +12,9 @@ from shoestring.core.errors import Refused, UsageError
 from shoestring.routing.decision import Decision
 from shoestring.routing.pages.explain import as_text
 from shoestring.routing.placement import argo_patch
-from shoestring.runtime import parse_run_request
 from shoestring.runtime.admission.stage_request import StageInputs
 from shoestring.runtime.open_world import open_world
+from shoestring.runtime.route_step.engine_request import parse_run_request
 from shoestring.runtime.route_step.pod_deadline import pod_deadline_s
 from shoestring.runtime.route_step.route import route as route_stage
 

@@ -9,8 +9,7 @@ import numpy as np
 
 from shoestring.core.types import Market
 from shoestring.routing.candidates import NONE, RefusalCode, format_text
-from shoestring.routing.dag import build_dag
-from shoestring.routing.decision import Decision
+from shoestring.routing.decision import Decision, reserved_later_s
 from shoestring.routing.offers.offer_table import stage_offer_table
 from shoestring.routing.question import Question
 
@@ -84,16 +83,6 @@ def budget_deductions(question: Question) -> list[tuple[Decimal, str]]:
         for amount, name in ((question.spent_usd, "spent"), (question.held_usd, "held"))
         if amount
     ]
-
-
-def reserved_later_s(decision: Decision) -> float:
-    """Return the P95 seconds reserved for the stages after this one: the longest path through them."""
-    before = build_dag(decision.question.needs, decision.question.upstream).before
-    path_s = [0.0] * len(before)
-    for stage, later in reversed(list(enumerate(decision.plan, 1))):
-        for each in before[stage]:
-            path_s[each] = max(path_s[each], later.reserved_s + path_s[stage])
-    return path_s[0]
 
 
 def late_s(decision: Decision) -> float:

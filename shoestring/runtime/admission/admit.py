@@ -13,7 +13,7 @@ from shoestring.config.world import World
 from shoestring.core import store_layout
 from shoestring.core.errors import BudgetTooSmall, DeadlineTooShort, RecipeError, Refused, UnknownName
 from shoestring.core.interfaces import Store
-from shoestring.core.pod_ref import PodRef
+from shoestring.core.pod_ref import LAUNCHER_VARIABLE, PodRef
 from shoestring.core.record import record_bytes
 from shoestring.data.run_records import Run, RunRecord, RunStart, open_run, read_record
 from shoestring.routing.decision import Decision
@@ -46,8 +46,6 @@ from shoestring.runtime.records.run_setup import (
 from shoestring.runtime.records.world_ledger import world_ledger
 from shoestring.spending.ledger.account import AccountState
 from shoestring.spending.ledger.ledger import Ledger
-
-LAUNCHER_VARIABLE = "SHOESTRING_LAUNCHER"
 
 
 def check_stage_names(request: RunRequest) -> None:

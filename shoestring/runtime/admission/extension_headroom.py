@@ -20,8 +20,6 @@ from shoestring.routing.question import Question
 from shoestring.routing.smallest_limits import smallest_plan_costs
 from shoestring.spending.exit_money import kept_back_usd
 
-# How much a stage that exceeds its P95 asks for, as a share of the P95.
-EXTENSION_SHARE = Decimal("0.5")
 # How much a stage that exceeds its P95 usually needs, as a share of the P95.
 OVERRUN_SHARE = Decimal("0.2")
 

@@ -19,8 +19,7 @@ from shoestring.core.money import usd
 from shoestring.core.record import record_bytes, utc_text
 from shoestring.data.recipe import Recipe
 from shoestring.data.run_records import AdmissionRefusal, Run, RunStart
-from shoestring.routing.decision import Choice, Decision
-from shoestring.routing.pages.decision_view import reserved_later_s
+from shoestring.routing.decision import Choice, Decision, reserved_later_s
 from shoestring.routing.policy.start_time import MIN_WAIT_S, choose_start_time
 from shoestring.runtime.admission.approvals import parent_caps, set_parent_caps
 from shoestring.spending.ledger.ledger import Ledger

@@ -14,15 +14,13 @@ from shoestring.backends.admitted_world import admitted_variable
 from shoestring.config.world import World
 from shoestring.core import store_layout
 from shoestring.core.errors import Refused, UsageError
+from shoestring.core.pod_ref import LAUNCHER_VARIABLE
 from shoestring.core.receipt import Receipt
 from shoestring.data.run_records import Run, open_run, read_records
 from shoestring.reporting.live import follow
 from shoestring.reporting.publish import publish
 from shoestring.reporting.run_reader import read_run_story
-from shoestring.runtime.admission.admit import (
-    LAUNCHER_VARIABLE,
-    admit,
-)
+from shoestring.runtime.admission.admit import admit
 from shoestring.runtime.admission.first_request import RunRequest, after_waiting
 from shoestring.runtime.admission.start_gate import start_when_allowed
 from shoestring.runtime.launch.watch_stages import watched_stages

@@ -19,7 +19,6 @@ from shoestring.core.errors import StoreError
 from shoestring.core.interfaces import Store
 from shoestring.core.record import digest
 from shoestring.routing.decision import Decision
-from shoestring.routing.offers.egress import transferred_gb_by_route
 
 MB_PER_GB = 1000
 
@@ -36,6 +35,9 @@ def record_egress(store: Store, decision: Decision, now: datetime) -> None:
     question = decision.question
     if decision.choice is None or decision.choice.cached or not question.tariffs.is_tiered:
         return
+    # Imported here: most stores have no tiered prices, and a pod is paid for while it imports.
+    from shoestring.routing.offers.egress import transferred_gb_by_route
+
     for route, gb in transferred_gb_by_route(question, decision.choice).items():
         name = f"{question.run_id}.{question.attempt_id}.{round(gb * MB_PER_GB)}"
         with suppress(StoreError):

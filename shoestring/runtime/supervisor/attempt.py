@@ -17,8 +17,7 @@ from shoestring.core.money import usd
 from shoestring.core.receipt import AdaptationChange, Cause, PricePoint, ResourceUsage
 from shoestring.core.types import Market, Quote, StageOutcome
 from shoestring.data.run_records import Run
-from shoestring.routing.decision import Choice, Decision
-from shoestring.routing.pages.decision_view import reserved_later_s
+from shoestring.routing.decision import Choice, Decision, reserved_later_s
 from shoestring.runtime.records.receipts import NO_USAGE
 from shoestring.runtime.supervisor.spend_limits import SpendLimits
 from shoestring.spending.exit_money import EXIT_REQUESTS, SETTLED_REQUESTS, exit_price_usd, seconds_usd

@@ -7,11 +7,10 @@ from functools import partial
 
 from shoestring.core.errors import BudgetExceeded, LedgerConflict, StoreError
 from shoestring.core.money import usd
-from shoestring.runtime.admission.extension_headroom import EXTENSION_SHARE
 from shoestring.runtime.records.overhead import overhead_excess_usd, overhead_reservation
 from shoestring.runtime.supervisor.attempt import Attempt
 from shoestring.runtime.supervisor.background_io import ExtensionRequests
-from shoestring.spending.exit_money import answer_timeout_s, min_extension_usd
+from shoestring.spending.exit_money import EXTENSION_SHARE, answer_timeout_s, min_extension_usd
 from shoestring.spending.ledger.account import AccountState
 from shoestring.spending.ledger.ledger import Ledger
 

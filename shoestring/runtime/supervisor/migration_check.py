@@ -19,9 +19,6 @@ from shoestring.core.errors import StoreError
 from shoestring.core.receipt import Receipt
 from shoestring.core.record import record_bytes
 from shoestring.core.types import Need, Quote
-from shoestring.pricing.learning import learn
-from shoestring.pricing.runtime_factors import exploration_bonus
-from shoestring.routing.decide import decide
 from shoestring.routing.decision import Choice
 from shoestring.routing.policy.migration import (
     MigrationCheck,
@@ -152,6 +149,9 @@ def running_stage(attempt: Attempt, monitor: MigrationMonitor, now_s: float) -> 
 
 def find_target(attempt: Attempt, running: RunningStage, monitor: MigrationMonitor) -> MigrationTarget | None:
     """Return where the router's own code would run the rest of the stage; None: nowhere else."""
+    # Imported here, like what it is asked with: few stages check, and a pod is paid for while it imports.
+    from shoestring.routing.decide import decide
+
     question = remaining_question(attempt, running, monitor)
     choice = decide(question).choice
     if (
@@ -167,6 +167,8 @@ def migration_target(question: Question, choice: Choice) -> MigrationTarget:
     """Return what the model expects of a pool and market for the rest of the stage, and what exploring it is
     worth.
     """
+    from shoestring.pricing.runtime_factors import exploration_bonus
+
     pool, need = question.pool(choice.pool), question.needs[0]
     bonus = exploration_bonus(need, [pool], question.learned, question.exploration_sd)
     return MigrationTarget(
@@ -201,6 +203,8 @@ def remaining_question(attempt: Attempt, running: RunningStage, monitor: Migrati
     """Return the attempt's question about the rest of its work, money and time, with current prices and
     measured speed.
     """
+    from shoestring.pricing.learning import learn
+
     question, world = attempt.decision.question, attempt.world
     now, need = world.clock.now(), question.needs[0]
     others = [each for each in question.learned if each.stage != need.stage]

@@ -22,9 +22,8 @@ from shoestring.backends.memory_limits import ContainerMemory
 from shoestring.backends.processes import ProcessTree
 from shoestring.config.world import World
 from shoestring.core.errors import StageFailed, StageStopped, StoreError
-from shoestring.core.pod_ref import LocalProcess, PodRef
+from shoestring.core.pod_ref import LAUNCHER_VARIABLE, LocalProcess, PodRef
 from shoestring.core.record import record_bytes
-from shoestring.runtime.admission.admit import LAUNCHER_VARIABLE
 from shoestring.runtime.records.world_ledger import world_ledger
 from shoestring.runtime.supervisor.attempt import Attempt
 from shoestring.runtime.supervisor.attempt_lock import put_heartbeat

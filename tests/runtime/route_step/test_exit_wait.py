@@ -11,9 +11,9 @@ import pytest
 from runtime_world import INGEST, SetClock, attempt_in_pod, begin, on_cluster, run_request, small_world
 
 from shoestring.core.interfaces import PodLifetime
+from shoestring.core.pod_ref import LAUNCHER_VARIABLE
 from shoestring.core.receipt import Receipt
 from shoestring.data.run_records import read_record
-from shoestring.runtime.admission.admit import LAUNCHER_VARIABLE
 from shoestring.runtime.settlement.settle import settle_run, settle_start
 from shoestring.runtime.supervisor.child import ChildResult
 from shoestring.runtime.supervisor.run_stage import settle_and_record, settle_attempt, write_attempt_receipt

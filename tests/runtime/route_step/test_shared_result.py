@@ -16,7 +16,7 @@ from shoestring.core.interfaces import PodLifetime
 from shoestring.core.pod_ref import PodRef
 from shoestring.core.record import record_bytes
 from shoestring.data.storage.leases import Lease, newest_lease, take_lease
-from shoestring.routing.pages.decision_view import reserved_later_s
+from shoestring.routing.decision import reserved_later_s
 from shoestring.runtime.admission.result_keys import record_libraries
 from shoestring.runtime.records.engine_times import step_between
 from shoestring.runtime.records.overhead import OverheadPod, overhead_timer, read_overhead

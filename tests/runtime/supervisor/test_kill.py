@@ -4,7 +4,6 @@ checkpoint.
 
 import json
 import os
-import subprocess
 import time
 from collections.abc import Iterator
 from decimal import Decimal
@@ -13,8 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 import yaml
-from commands import Finished, command
+from commands import Finished, start_shoestring
 from runtime_world import check_sample_ranges
+from warm_command import WarmProcess
 
 LONG = {"budget_usd": "0.002", "deadline_s": 120.0, "train": {"max_epochs": 60, "patience": 400}}
 
@@ -42,18 +42,17 @@ def training(pid: int) -> psutil.Process | None:
     return None
 
 
-def launch(finished: Finished, store: Path, out: Path, recipe: Path) -> subprocess.Popen[bytes]:
-    line = command(
-        "run", str(recipe), "--world", str(finished.world), "--store", str(store), "--out", str(out), "--json"
+def launch(finished: Finished, store: Path, out: Path, recipe: Path) -> WarmProcess:
+    return start_shoestring(
+        "run", recipe, "--world", finished.world, "--store", store, "--out", out, "--json"
     )
-    return subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def checkpointed(store: Path) -> bool:
     return any(store.glob("runs/*/checkpoints/train.json"))
 
 
-def wait_for_checkpoint(run: subprocess.Popen[bytes], store: Path) -> psutil.Process:
+def wait_for_checkpoint(run: WarmProcess, store: Path) -> psutil.Process:
     deadline_s = time.monotonic() + 90
     while time.monotonic() < deadline_s and run.poll() is None:
         child = training(run.pid)
@@ -105,15 +104,12 @@ def test_ctrl_c_settles_before_it_exits(finished: Finished, tmp_path: Path) -> N
     store, out = finished.warm_store(tmp_path / "store"), tmp_path / "out"
     recipe = finished.recipe.parent / "long-interrupt.yaml"
     recipe.write_text(yaml.safe_dump(yaml.safe_load(finished.recipe.read_text()) | LONG))
-    line = command(
-        "run", str(recipe), "--world", str(finished.world), "--store", str(store), "--out", str(out)
-    )
-    run = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
+    run = launch(finished, store, out, recipe)
     wait_for_checkpoint(run, store)
     os.killpg(run.pid, 2)
     _, err = run.communicate(timeout=60)
     assert run.returncode != 0
-    assert b"--resume" in err
+    assert "--resume" in err
     accounts = finished.again("ledger", "show", "--json", store=store).json
     assert {account["held_usd"] for account in accounts} == {"0.000000"}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import threading
 from dataclasses import replace
 from decimal import Decimal
@@ -23,6 +22,7 @@ from runtime_world import (
     start_process,
     watch_until_end,
 )
+from warm_command import WarmProcess
 
 from shoestring.core.interfaces import PodLifetime
 from shoestring.core.pod_ref import PodRef
@@ -95,7 +95,8 @@ def test_a_first_pod_that_wakes_up_finds_its_reservation_gone_and_writes_no_chec
     laptop: Path, flights_slice: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was deleted by force: its cluster does not know it any more, and its node is slow to end it."""
-    engine = PodEngine(laptop, tmp_path, flights_slice)
+    # Long enough for a checkpoint of the second pod, too.
+    engine = PodEngine(laptop, tmp_path, flights_slice, epochs=150)
     data = engine.prepare()
     _, key = engine.route(TRAIN, data)
     first = engine.start_pod("train", key, data)
@@ -121,7 +122,7 @@ def test_a_first_pod_that_wakes_up_finds_its_reservation_gone_and_writes_no_chec
     check_second_attempt(engine, samples)
 
 
-def wake_beside_the_second(engine: PodEngine, first: subprocess.Popen[str]) -> None:
+def wake_beside_the_second(engine: PodEngine, first: WarmProcess) -> None:
     """Wake the first pod once the second has saved a checkpoint of its own."""
     try:
         engine.wait_for_checkpoint(first, 2)

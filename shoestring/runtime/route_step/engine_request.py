@@ -1,0 +1,44 @@
+"""The request for a run, from the arguments that an engine passes to its route step."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from shoestring.core.errors import RecipeError, UsageError
+from shoestring.core.money import budget
+from shoestring.core.record import parse_argument
+from shoestring.data.recipe import Recipe
+from shoestring.runtime.admission.first_request import RunRequest
+from shoestring.runtime.admission.stage_request import RemainingStages
+
+
+def parse_run_request(
+    needs: str, run_id: str, recipe: str, budget_usd: str, deadline_s: float, seed: int, job_id: str
+) -> RunRequest:
+    """Return the request that an engine passed to `route`. Raises UsageError, RecipeError."""
+    parsed = parse_argument("the recipe", recipe, Recipe)
+    stages = parse_argument("the compiled pipeline's list of stages", needs, RemainingStages)
+    if not stages.needs:
+        raise RecipeError(
+            "route was given no stages: pass it the NEED of the stage that it routes, and of those after it"
+        )
+    return RunRequest(
+        run_id=run_id,
+        recipe=parsed,
+        needs=stages.needs,
+        budget_usd=parse_budget(budget_usd) if budget_usd else parsed.budget_usd,
+        deadline_s=deadline_s or parsed.deadline_s,
+        seed=seed if seed >= 0 else parsed.seed,
+        origin=stages.origin,
+        metered=stages.metered,
+        job_id=job_id,
+        engine=stages.engine or "kubeflow",
+    )
+
+
+def parse_budget(text: str) -> Decimal:
+    """Return the budget in dollars. Raises UsageError."""
+    try:
+        return budget(text)
+    except ValueError as error:
+        raise UsageError(f"budget_usd: {error}") from None
