@@ -33,6 +33,13 @@ def write_rows(path: Path, rows: str) -> Path:
     return path
 
 
+def pass_seconds(began: StartedAttempt, seconds: int) -> None:
+    """Let seconds pass; the price is read after each."""
+    for _ in range(seconds):
+        began.world.clock.sleep(1)
+        began.attempt.update_price()
+
+
 @pytest.fixture
 def both(flights_slice: Path, tmp_path: Path) -> tuple[StartedAttempt, Path]:
     """An attempt on spot at $0.04, where on-demand costs $0.10."""
@@ -66,14 +73,11 @@ def test_without_a_readable_price_on_demand_is_charged_from_the_last_one_on(
     clock.sleep(90)
     attempt.update_price()
     write_rows(file, rows)
-    for _ in range(5):
-        clock.sleep(1)
-        attempt.update_price()
-        assert attempt.rate_changes == ()
+    pass_seconds(began, 5)
+    assert attempt.rate_changes == ()
     # Its limits expect the on-demand price already.
     assert attempt.spent_usd() == Decimal("0.001000") + Decimal("0.000139")
-    clock.sleep(1)
-    attempt.update_price()
+    pass_seconds(began, 1)
     assert attempt.rate_changes == ((clock.monotonic_s() - 6, Decimal("0.10")),)
     clock.sleep(30)
     attempt.update_price()
@@ -106,12 +110,9 @@ def test_silences_of_a_price_that_comes_and_goes_add_up(both: tuple[StartedAttem
     attempt.update_price()
     for _ in range(60):
         write_rows(file, WITHOUT_SPOT)
-        for _ in range(3):
-            clock.sleep(1)
-            attempt.update_price()
+        pass_seconds(began, 3)
         write_rows(file, BOTH_ROWS % "0.04")
-        clock.sleep(1)
-        attempt.update_price()
+        pass_seconds(began, 1)
     # The last second of each silence, in which the price is read again, is charged at on-demand as well.
     least_usd = costs_usd([(Decimal("0.04"), 5), (Decimal("0.10"), 60 * 3 - 5)])
     most_usd = costs_usd([(Decimal("0.10"), 60 * 4)])
@@ -150,9 +151,7 @@ def test_a_price_missing_at_the_start_is_charged_at_on_demand_until_one_is_read(
     began, file = both
     attempt, clock = began.attempt, began.world.clock
     write_rows(file, WITHOUT_SPOT)
-    for _ in range(18):
-        clock.sleep(1)
-        attempt.update_price()
+    pass_seconds(began, 18)
     write_rows(file, BOTH_ROWS % "0.05")
     attempt.update_price()
     clock.sleep(72)
@@ -179,16 +178,13 @@ def test_the_price_of_a_decision_is_good_for_as_long_as_any_other(
 
 def test_a_price_above_on_demand_goes_on_while_none_can_be_read(both: tuple[StartedAttempt, Path]) -> None:
     began, file = both
-    attempt, clock = began.attempt, began.world.clock
+    attempt = began.attempt
     write_rows(file, BOTH_ROWS % "0.20")
     attempt.update_price()
     write_rows(file, WITHOUT_SPOT)
-    for _ in range(35):
-        clock.sleep(1)
-        attempt.update_price()
+    pass_seconds(began, 35)
     write_rows(file, BOTH_ROWS % "0.40")
-    clock.sleep(1)
-    attempt.update_price()
+    pass_seconds(began, 1)
     assert attempt.spent_usd() == costs_usd([(Decimal("0.20"), 35), (Decimal("0.40"), 1)])
 
 
