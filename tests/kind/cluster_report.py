@@ -15,7 +15,7 @@ from shoestring.routing.placement import RUN_LABEL
 
 RECENT = timedelta(minutes=10)
 """About as long as the longest test takes."""
-MAX_EVENTS, MAX_PODS, MAX_LOG_LINES = 15, 4, 15
+MAX_EVENTS, MAX_PODS, MAX_LOG_LINES, MAX_ERROR_LINES = 15, 4, 15, 10
 CLUSTER_FAULTS = re.compile(
     r"ErrImagePull|ImagePullBackOff|Failed to pull image|NodeNotReady|[Ff]ailed to (update|renew) lease"
     r"|failed calling webhook|etcdserver: |TLS handshake timeout|The connection to the server \S+ was refused"
@@ -64,11 +64,11 @@ def is_recent(event: dict[str, Any]) -> bool:
 
 
 def describe_failure(kind: Kind, test: str, failure: str) -> str:
-    """Return the last events, and the last log lines of the pods of the runs that the failure names.
-
-    If it names none, those of the newest pods that did not succeed.
+    """Return the failure's error, the last events, and the last log lines of the pods of the runs that the
+    failure names; if it names none, of the newest pods that did not succeed.
     """
-    lines = [f"{test}:"]
+    errors = [line for line in failure.splitlines() if line.startswith("E ")]
+    lines = [f"{test}:", *errors[:MAX_ERROR_LINES]]
     for event in events(kind)[-MAX_EVENTS:]:
         about = f"{event['involvedObject'].get('kind')} {event['involvedObject'].get('name')}"
         lines.append(f"  {time_of(event)} {about}: {text_of(event)}")
