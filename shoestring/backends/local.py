@@ -21,7 +21,6 @@ from pydantic import Field, model_validator
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.backends.processes import (
-    PsutilTelemetry,
     boot_fraction_s,
     least_busy_cores,
     thread_variables,
@@ -279,7 +278,6 @@ def open_local_world(
         cluster=LocalCluster(file.pools),
         store=FolderStore((store or Path(file.store)).expanduser().absolute()),
         remote=ObstoreSources(),
-        telemetry=PsutilTelemetry(),
         clock=clock or WallClock(),
         pod=this_process(),
     )

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
-
-from shoestring.core.interfaces import ProcessUsage, Telemetry
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,24 +48,29 @@ def list_gpus() -> list[InstalledGpu]:
         nvml.nvmlShutdown()
 
 
-class NvmlTelemetry:
-    """A process's use of CPU and memory, with that of all GPUs that its pod can see.
+@dataclass(slots=True)
+class GpuUsage:
+    """The use of all GPUs that an attempt can see, sampled once a second. A container sees only its own.
 
-    A container sees only its own GPUs.
-
-    `nvml` is an initialised library; None: NVML is opened at the first call of `usage`, so that a pod that
-    never calls it pays nothing.
+    `joules` counts from the first sample; None where a GPU counts no energy. `busy` is the mean share of the
+    time in which the GPUs computed; None where a GPU does not report it. `nvml` is an initialised library;
+    None: NVML is opened at the first sample.
     """
 
-    def __init__(self, processes: Telemetry, nvml: Any = None) -> None:
-        self._processes, self._nvml, self._is_open = processes, nvml, nvml is not None
+    nvml: Any = None
+    joules: float | None = None
+    peak_memory_bytes: int = 0
+    _is_open: bool = False
+    _first_joules: float | None = None
+    _busy_sum: float = 0.0
+    _busy_samples: int = 0
 
-    def usage(self, pid: int) -> ProcessUsage:
+    def sample(self) -> None:
         if not self._is_open:
-            self._nvml, self._is_open = open_nvml(), True
-        usage, nvml = self._processes.usage(pid), self._nvml
+            self.nvml, self._is_open = self.nvml or open_nvml(), True
+        nvml = self.nvml
         if nvml is None:
-            return usage
+            return
         # Cards older than Volta report no energy, and MIG slices report no utilisation. A sum that lacks a
         # card would be wrong, so it is None.
         gpus, busy, joules, memory_bytes = device_handles(nvml), [], [], 0
@@ -78,9 +81,16 @@ class NvmlTelemetry:
                 busy.append(nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100)
             with suppress(nvml.NVMLError):
                 joules.append(nvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1000)
-        return replace(
-            usage,
-            gpu_memory_bytes=memory_bytes,
-            gpu_busy=sum(busy) / len(busy) if gpus and len(busy) == len(gpus) else None,
-            gpu_joules=sum(joules) if gpus and len(joules) == len(gpus) else None,
-        )
+        self.peak_memory_bytes = max(self.peak_memory_bytes, memory_bytes)
+        if gpus and len(joules) == len(gpus):
+            self._first_joules = sum(joules) if self._first_joules is None else self._first_joules
+            self.joules = sum(joules) - self._first_joules
+        if gpus and len(busy) == len(gpus):
+            self._busy_sum, self._busy_samples = (
+                self._busy_sum + sum(busy) / len(gpus),
+                self._busy_samples + 1,
+            )
+
+    @property
+    def busy(self) -> float | None:
+        return round(self._busy_sum / self._busy_samples, 4) if self._busy_samples else None

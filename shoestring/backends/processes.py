@@ -18,8 +18,6 @@ from pathlib import Path
 
 import psutil
 
-from shoestring.core.interfaces import ProcessUsage
-
 PR_SET_CHILD_SUBREAPER = 36
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 POLL_S = 0.02
@@ -125,18 +123,6 @@ class ProcessTree:
                 _reap(process.pid)
             time.sleep(POLL_S)
         adopt_orphans(adopt=False)
-
-
-class PsutilTelemetry:
-    """The CPU time and memory of one process. The supervisor adds the rest of its tree."""
-
-    def usage(self, pid: int) -> ProcessUsage:
-        try:
-            process = psutil.Process(pid)
-            times = process.cpu_times()
-            return ProcessUsage(times.user + times.system, process.memory_info().rss)
-        except psutil.NoSuchProcess:
-            return ProcessUsage(0.0, 0)
 
 
 def _end(find: Callable[[], list[psutil.Process]]) -> None:

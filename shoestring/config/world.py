@@ -14,7 +14,7 @@ from pydantic import Field
 from shoestring.config.budgets import Budgets
 from shoestring.config.policy import Policy
 from shoestring.config.tariffs import Tariffs
-from shoestring.core.interfaces import Clock, Cluster, RemoteSources, Store, Telemetry
+from shoestring.core.interfaces import Clock, Cluster, RemoteSources, Store
 from shoestring.core.pod_ref import PodRef
 from shoestring.core.record import Record
 from shoestring.core.types import Market, Pool, Quote, RejectedPrice
@@ -102,6 +102,5 @@ class World:
     cluster: Cluster
     store: Store
     remote: RemoteSources
-    telemetry: Telemetry
     clock: Clock
     pod: PodRef

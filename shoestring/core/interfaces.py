@@ -1,4 +1,4 @@
-"""The interfaces to the outside: cluster, store, remote sources, telemetry and clock, and those that only a
+"""The interfaces to the outside: cluster, store, remote sources and clock, and those that only a
 few commands are given.
 
 Each has at most three methods. A function takes the interface that it needs, not the whole World.
@@ -51,19 +51,6 @@ class PodLifetime:
         return (
             max(0.0, ((self.asked_at or now) - self.started_at).total_seconds()) if self.started_at else 0.0
         )
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessUsage:
-    """The current use of a process, and of the machine's GPUs: joules since the counter started, None without
-    a counter.
-    """
-
-    cpu_s: float
-    rss_bytes: int
-    gpu_joules: float | None = None
-    gpu_memory_bytes: int = 0
-    gpu_busy: float | None = None
 
 
 class Cluster(Protocol):
@@ -232,10 +219,6 @@ class NoRemoteSources:
 
 
 NO_REMOTE_SOURCES = NoRemoteSources()
-
-
-class Telemetry(Protocol):
-    def usage(self, pid: int) -> ProcessUsage: ...
 
 
 class Clock(Protocol):

@@ -16,7 +16,7 @@ from shoestring.config.engines import assumed_times
 from shoestring.config.policy import Policy
 from shoestring.config.world import IMAGES, World
 from shoestring.core.errors import WorldError
-from shoestring.core.interfaces import NO_REMOTE_SOURCES, PodLifetime, ProcessUsage
+from shoestring.core.interfaces import NO_REMOTE_SOURCES, PodLifetime
 from shoestring.core.pod_ref import PodRef
 from shoestring.core.receipt import PricePoint, Receipt, ResourceUsage
 from shoestring.core.types import NodeCapacity, Placement, Pool, StockOut
@@ -85,11 +85,6 @@ class SimulatedCluster:
             finished_at=None if ended_s is None else moment(ended_s),
             asked_at=moment(self._loop.now_s),
         )
-
-
-class NoTelemetry:
-    def usage(self, pid: int) -> ProcessUsage:
-        return ProcessUsage(0.0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +194,6 @@ class Simulation:
             cluster=self.cluster,
             store=FaultyStore(self.loop, scenario.faults, self.store, fault_rng),
             remote=NO_REMOTE_SOURCES,
-            telemetry=NoTelemetry(),
             clock=SimulatedClock(self.loop),
             pod=ENGINE,
         )

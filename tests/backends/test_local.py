@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from shoestring.backends.local import LocalCluster, this_process
-from shoestring.backends.processes import THREAD_VARIABLES, PsutilTelemetry
+from shoestring.backends.processes import THREAD_VARIABLES
 from shoestring.config import world
 from shoestring.core import interfaces
 from shoestring.core.pod_ref import LocalProcess
@@ -92,17 +92,9 @@ print(len(after), after <= before, variables)
     assert all(f"'{name}': '1'" in variables for name in THREAD_VARIABLES)
 
 
-def test_the_usage_of_an_ended_process_is_zero() -> None:
-    child = subprocess.Popen([sys.executable, "-c", ""])
-    child.wait()
-    assert PsutilTelemetry().usage(child.pid) == interfaces.ProcessUsage(0.0, 0)
-    assert PsutilTelemetry().usage(os.getpid()).rss_bytes > 0
-
-
 def test_no_interface_has_more_than_three_methods() -> None:
     holders = [
-        get_type_hints(world.World)[name]
-        for name in ("prices", "cluster", "store", "remote", "telemetry", "clock")
+        get_type_hints(world.World)[name] for name in ("prices", "cluster", "store", "remote", "clock")
     ]
     protocols = [
         value

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from types import SimpleNamespace
 
 import pytest
 
-from shoestring.backends.nvml import NvmlTelemetry, open_nvml
-from shoestring.backends.processes import PsutilTelemetry
+from shoestring.backends.nvml import GpuUsage, open_nvml
 from shoestring.core.types import Pool
-from shoestring.runtime.supervisor.attempt import GpuUsage
 from shoestring.spending.energy import joules
 
 
@@ -27,6 +24,7 @@ class TwoGpus:
 
     def __init__(self, reports_energy: bool = True) -> None:
         self.millijoules = 0
+        self.busy_percent, self.used_gb = (50, 100), (1, 3)
         self.reports_energy = reports_energy
 
     def nvmlDeviceGetCount(self) -> int:
@@ -36,10 +34,10 @@ class TwoGpus:
         return index
 
     def nvmlDeviceGetMemoryInfo(self, handle: int) -> SimpleNamespace:
-        return SimpleNamespace(total=16 * 10**9, used=(1, 3)[handle] * 10**9)
+        return SimpleNamespace(total=16 * 10**9, used=self.used_gb[handle] * 10**9)
 
     def nvmlDeviceGetUtilizationRates(self, handle: int) -> SimpleNamespace:
-        return SimpleNamespace(gpu=(50, 100)[handle], memory=10)
+        return SimpleNamespace(gpu=self.busy_percent[handle], memory=10)
 
     def nvmlDeviceGetTotalEnergyConsumption(self, handle: int) -> int:
         if handle and not self.reports_energy:
@@ -49,9 +47,9 @@ class TwoGpus:
 
 
 def test_gpu_use_is_counted_from_the_first_reading() -> None:
-    telemetry, use = NvmlTelemetry(PsutilTelemetry(), TwoGpus()), GpuUsage()
+    use = GpuUsage(TwoGpus())
     for _ in range(3):
-        use.add_sample(telemetry.usage(os.getpid()))
+        use.sample()
     assert (use.busy, use.peak_memory_bytes) == (0.75, 4 * 10**9)
     # 125 + 250 at first, then 375 + 500, then 625 + 750.
     assert use.joules == 1000.0
@@ -60,21 +58,22 @@ def test_gpu_use_is_counted_from_the_first_reading() -> None:
     assert joules(pool, 10.0, 0.0) == 2 * 70.0 * 10
 
 
+def test_the_busy_share_is_a_mean_of_four_digits_and_the_memory_is_the_highest() -> None:
+    use = GpuUsage(gpus := TwoGpus())
+    for gpus.busy_percent, gpus.used_gb in (((100, 100), (1, 8)), ((0, 0), (1, 3)), ((100, 100), (1, 3))):
+        use.sample()
+    assert (use.busy, use.peak_memory_bytes) == (0.6667, 9 * 10**9)
+
+
 def test_the_energy_is_unknown_if_one_gpu_reports_none() -> None:
-    telemetry, use = NvmlTelemetry(PsutilTelemetry(), TwoGpus(reports_energy=False)), GpuUsage()
-    use.add_sample(telemetry.usage(os.getpid()))
+    use = GpuUsage(TwoGpus(reports_energy=False))
+    use.sample()
     assert (use.joules, use.busy) == (None, 0.75)
 
 
-def test_without_a_driver_only_the_processs_use_is_reported() -> None:
+def test_without_a_driver_nothing_is_reported() -> None:
     if open_nvml() is not None:
         pytest.skip("this machine has a GPU")
     use = GpuUsage()
-    usage = NvmlTelemetry(PsutilTelemetry()).usage(os.getpid())
-    use.add_sample(usage)
-    assert usage.rss_bytes > 0 and (usage.gpu_joules, usage.gpu_busy, usage.gpu_memory_bytes) == (
-        None,
-        None,
-        0,
-    )
+    use.sample()
     assert (use.joules, use.busy, use.peak_memory_bytes) == (None, None, 0)

@@ -11,6 +11,7 @@ from typing import Any
 from engine_scenarios.engine import Place
 from kind_cluster import NAMESPACE, Kind
 
+from shoestring.backends.kubernetes.pod_lifetime import ENDED_ANNOTATION
 from shoestring.routing.placement import RUN_LABEL
 
 RECENT = timedelta(minutes=10)
@@ -75,9 +76,9 @@ def describe_failure(kind: Kind, test: str, failure: str) -> str:
     for pod in pods_of(kind, failure):
         name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
         logs = kubectl(kind, "logs", name, "--container=main", f"--tail={MAX_LOG_LINES}", namespace=namespace)
-        lines.append(
-            f"  pod {name}, {pod['status'].get('phase')}, {pod['status'].get('message', 'its log:')}"
-        )
+        ended = (pod["metadata"].get("annotations") or {}).get(ENDED_ANNOTATION)
+        message = ended or pod["status"].get("message", "its log:")
+        lines.append(f"  pod {name}, {pod['status'].get('phase')}, {message}")
         lines += [f"    {line}" for line in logs.splitlines()]
     return "\n".join(lines)
 

@@ -33,8 +33,7 @@ from shoestring.backends.kubernetes.world_files import (
     read_world,
 )
 from shoestring.backends.local import WallClock, this_process
-from shoestring.backends.nvml import NvmlTelemetry
-from shoestring.backends.processes import PsutilTelemetry, thread_variables
+from shoestring.backends.processes import thread_variables
 from shoestring.backends.reading_store import ReadingStore
 from shoestring.backends.s3.location import S3Location
 from shoestring.backends.s3.store import OWN_ACCESS, S3Access, open_s3_store
@@ -262,7 +261,6 @@ def open_cluster_world(folder: Path, *, context: str | None = None, access: S3Ac
         cluster=cluster,
         store=store,
         remote=ObstoreSources(s3_server(world.store, access)),
-        telemetry=NvmlTelemetry(PsutilTelemetry()),
         clock=clock,
         pod=own_pod,
     )

@@ -8,14 +8,14 @@ from datetime import timedelta
 from decimal import Decimal
 
 from shoestring.backends.memory_limits import ContainerMemory
+from shoestring.backends.nvml import GpuUsage
 from shoestring.backends.processes import ProcessTree
 from shoestring.config.world import World
 from shoestring.core.attempt_id import AttemptId
 from shoestring.core.errors import StageFailed
-from shoestring.core.interfaces import ProcessUsage
 from shoestring.core.money import usd
 from shoestring.core.receipt import AdaptationChange, Cause, PricePoint, ResourceUsage
-from shoestring.core.types import Market, Quote, StageOutcome
+from shoestring.core.types import Market, Pool, Quote, StageOutcome
 from shoestring.data.run_records import Run
 from shoestring.routing.decision import Choice, Decision, reserved_later_s
 from shoestring.runtime.records.receipts import NO_USAGE
@@ -24,33 +24,6 @@ from shoestring.spending.exit_money import EXIT_REQUESTS, SETTLED_REQUESTS, exit
 from shoestring.spending.heartbeat import HIGH_MEMORY_SHARE
 from shoestring.spending.meter import Meter, RateChanges
 from shoestring.stages.work import Origin, StageProgress
-
-
-@dataclass(slots=True)
-class GpuUsage:
-    """The use of an attempt's GPUs, sampled once a second.
-
-    `joules` counts from the first sample; None where no GPU counts energy. `busy` is the mean share of the
-    time in which the GPUs computed; None where no GPU reports it.
-    """
-
-    joules: float | None = None
-    peak_memory_bytes: int = 0
-    _first_joules: float | None = None
-    _busy_sum: float = 0.0
-    _busy_samples: int = 0
-
-    def add_sample(self, usage: ProcessUsage) -> None:
-        self.peak_memory_bytes = max(self.peak_memory_bytes, usage.gpu_memory_bytes)
-        if usage.gpu_joules is not None:
-            self._first_joules = usage.gpu_joules if self._first_joules is None else self._first_joules
-            self.joules = usage.gpu_joules - self._first_joules
-        if usage.gpu_busy is not None:
-            self._busy_sum, self._busy_samples = self._busy_sum + usage.gpu_busy, self._busy_samples + 1
-
-    @property
-    def busy(self) -> float | None:
-        return round(self._busy_sum / self._busy_samples, 4) if self._busy_samples else None
 
 
 @dataclass(slots=True)
@@ -125,6 +98,10 @@ class Attempt:
         if self.decision.choice is None:
             raise StageFailed(f"{self.decision_key} chose nothing, so {self.stage} cannot run")
         return self.decision.choice
+
+    @property
+    def pool(self) -> Pool:
+        return self.decision.question.pool(self.choice.pool)
 
     @property
     def elastic(self) -> bool:

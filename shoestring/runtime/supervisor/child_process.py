@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 from shoestring.core.errors import DataError
@@ -73,15 +72,14 @@ def wait_in_thread(child: subprocess.Popen[bytes]) -> threading.Event:
     return ended
 
 
-def read_child(attempt: Attempt, pid: int, scratch: Path) -> None:
+def read_child(attempt: Attempt, scratch: Path) -> None:
     """Read the usage of the child and of all that it started, and its progress, into the attempt."""
-    usage = attempt.world.telemetry.usage(pid)
     if attempt.processes:
-        tree = attempt.processes.usage()
-        usage = replace(usage, cpu_s=tree.cpu_s, rss_bytes=tree.rss_bytes)
-    attempt.cpu_s = max(attempt.cpu_s, usage.cpu_s)
-    attempt.peak_rss_bytes = max(attempt.peak_rss_bytes, usage.rss_bytes)
-    attempt.gpu_usage.add_sample(usage)
+        usage = attempt.processes.usage()
+        attempt.cpu_s = max(attempt.cpu_s, usage.cpu_s)
+        attempt.peak_rss_bytes = max(attempt.peak_rss_bytes, usage.rss_bytes)
+    if attempt.pool.gpu_count:
+        attempt.gpu_usage.sample()
     # A file that is no progress changes nothing: what was reported before it counts.
     with contextlib.suppress(DataError):
         attempt.progress = read_scratch_file(scratch / PROGRESS_FILE, StageProgress) or attempt.progress

@@ -63,7 +63,7 @@ def used_amount(name: str, usage: ResourceUsage, attempt: Attempt) -> float:
 
 def attempt_usage(attempt: Attempt) -> ResourceUsage:
     """Return this attempt's usage so far."""
-    pool, grids = attempt.decision.question.pool(attempt.choice.pool), attempt.world.policy.carbon_grids
+    pool, grids = attempt.pool, attempt.world.policy.carbon_grids
     # A region without a grid of its own counts as the grid with the most carbon.
     grid = grids.get(pool.region) or max(grids.values(), key=lambda each: each.g_per_kwh, default=None)
     seconds = max(0.0, attempt.world.clock.monotonic_s() - attempt.started_s)

@@ -255,7 +255,7 @@ def check_child(attempt: Attempt, pid: int, scratch: Path, monitor: MigrationMon
     """Read the child's progress and usage and the current price; apply the guardrails and the migration
     policy.
     """
-    read_child(attempt, pid, scratch)
+    read_child(attempt, scratch)
     attempt.update_price()
     check_guardrails(attempt, pid)
     migrate_if_cheaper(attempt, monitor)
@@ -283,7 +283,7 @@ def supervise(attempt: Attempt, world_argument: str) -> ChildResult:
                 child.kill()
             child.wait()
             attempt.processes.end()
-        read_child(attempt, child.pid, scratch)
+        read_child(attempt, scratch)
         attempt.usage = attempt_usage(attempt)
         return child_result(attempt, child, scratch)
 

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from runtime_world import INGEST, SetClock, StartedAttempt, begin, run_request, small_world
 
+from shoestring.backends.nvml import GpuUsage
 from shoestring.core.errors import DataError
 from shoestring.core.receipt import Receipt
 from shoestring.core.record import Record, record_bytes
@@ -73,7 +74,7 @@ def read_all(started: StartedAttempt, scratch: Path) -> tuple[Heartbeat, ChildRe
     attempt = replace(started.attempt)
     child = subprocess.Popen(["false"])
     child.wait()
-    read_child(attempt, child.pid, scratch)
+    read_child(attempt, scratch)
     heartbeat, result = make_heartbeat(attempt, "running"), child_result(attempt, child, scratch)
     record_bytes(heartbeat), record_bytes(result)
     return heartbeat, result
@@ -143,10 +144,32 @@ def test_any_content_is_a_record_that_can_be_stored_or_is_refused(
 def test_progress_before_the_garbage_counts(started: StartedAttempt, tmp_path: Path) -> None:
     attempt, path = replace(started.attempt), tmp_path / PROGRESS_FILE
     path.write_bytes(record_bytes(StageProgress(phase="reads", samples=7)))
-    read_child(attempt, os.getpid(), tmp_path)
+    read_child(attempt, tmp_path)
     path.write_bytes(b"garbage")
-    read_child(attempt, os.getpid(), tmp_path)
+    read_child(attempt, tmp_path)
     assert (attempt.progress.phase, attempt.progress.samples) == ("reads", 7)
+
+
+@pytest.mark.parametrize("gpu_count", [0, 2])
+def test_gpus_are_read_on_a_pool_that_has_some(
+    started: StartedAttempt, tmp_path: Path, gpu_count: int
+) -> None:
+    class Samples(GpuUsage):
+        taken = 0
+
+        def sample(self) -> None:
+            self.taken += 1
+
+    question, samples = started.attempt.decision.question, Samples()
+    gpu = (
+        {"gpu": "T4", "gpu_count": gpu_count, "gpu_memory_gb": 16.0, "gpu_tflops": 65.0} if gpu_count else {}
+    )
+    pools = tuple(pool.model_copy(update=gpu) for pool in question.pools)
+    decision = started.attempt.decision.model_copy(
+        update={"question": question.model_copy(update={"pools": pools})}
+    )
+    read_child(replace(started.attempt, decision=decision, gpu_usage=samples), tmp_path)
+    assert samples.taken == int(gpu_count > 0)
 
 
 def test_a_real_stage_that_writes_garbage_has_failed_by_its_own_fault(
