@@ -19,7 +19,10 @@ NIGHTLY = {"main_job", "refusal", "own_stage", "branches", "pod_deleted", "termi
 """They would take the suite beyond 15 minutes, and other tests of this folder cover most of what they do."""
 SMOKE = {"main_job", "pod_deleted", "silent_then_past_its_deadline"}
 ON_ARGO = {scenario.__name__: scenario for scenario in (*SCENARIOS, silent_then_past_its_deadline)}
-AT_ONCE = 3
+AT_ONCE = 2
+"""As many as there are nodes for stages without a GPU. A third run finds no room on them: its stage goes to
+the node with GPUs, which has no images, or its deadline passes.
+"""
 
 
 def marks(name: str) -> list[pytest.MarkDecorator]:
