@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shoestring.reporting.html.charts import (
@@ -32,6 +32,7 @@ POINTS = st.lists(st.tuples(DOLLARS, LOSSES), max_size=30).map(
 
 
 @given(NUMBERS, NUMBERS, st.integers(2, 10))
+@example(-1e12, -999999999999.9999, 3)
 def test_ticks_are_few_evenly_spaced_and_inside(one: float, other: float, max_count: int) -> None:
     low, high = padded_range([one, other])
     marks = ticks(low, high, max_count)

@@ -15,6 +15,7 @@ from shoestring.reporting.html.markup import Html, tag, text
 Point = tuple[float, float]
 MAX_PX = 1e5  # points further off the chart are drawn here, such as a loss of 1e300
 LETTER_PX = 6.2  # mean width of a letter of the 11 px labels
+SMALLEST_WIDTH = 1e-12  # of an axis, in data units
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +64,12 @@ def ticks(low: float, high: float, max_count: int) -> list[float]:
 
 
 def padded_range(values: Iterable[float], pad: float = 0.06) -> tuple[float, float]:
-    """Return the range of the finite values, widened by the fraction `pad`; never empty."""
+    """Return the range of the finite values, widened by `pad`, so that floats can tell its ticks apart."""
     finite = [value for value in values if math.isfinite(value)] or [0.0, 1.0]
     low, high = min(finite), max(finite)
-    margin = (high - low) * pad or abs(high) * 0.1 or 1.0
+    width, magnitude = high - low, max(abs(low), abs(high))
+    flat_margin = magnitude * 0.1 if magnitude > SMALLEST_WIDTH else 1.0
+    margin = width * pad if width > max(magnitude * 1e-8, SMALLEST_WIDTH) else flat_margin
     return low - margin, high + margin
 
 
@@ -285,14 +288,8 @@ def loss_span(plot: LossPlot) -> tuple[float, float]:
 def _band(band: PhaseBand, x: AxisScale, top: float, bottom: float, index: int) -> Html:
     start, end = x(band.start), x(band.end)
     fits = len(band.name) * LETTER_PX + 8 <= end - start
-    shade = tag(
-        "rect",
-        x=start,
-        y=top,
-        width=round(max(0.0, end - start), 1),
-        height=bottom - top,
-        class_=f"band band{index % 2}",
-    )
+    width = round(max(0.0, end - start), 1)
+    shade = tag("rect", x=start, y=top, width=width, height=bottom - top, class_=f"band band{index % 2}")
     return text(
         shade, label(round((start + end) / 2, 1), top - 8, band.name, "middle", "band-name") if fits else None
     )
