@@ -73,6 +73,21 @@ def test_a_cached_result_runs_on_a_pool_with_capacity() -> None:
     assert decision.choice is not None and decision.choice.cached and decision.choice.pool == "cpu-2"
 
 
+def test_a_cached_result_waits_for_a_place_and_takes_gpus_only_if_there_is_no_other_pool() -> None:
+    gpus = CPU_2.model_copy(update={"name": "gpu", "gpu_count": 1, "gpu_tflops": 100, "gpu_memory_gb": 16})
+    cases = (
+        ((with_capacity(CPU_1), gpus), "cpu-1"),
+        ((with_capacity(CPU_1, nodes=0, max_nodes=0), gpus), "gpu"),
+        ((with_capacity(CPU_1, nodes=0, max_nodes=2), gpus), "cpu-1"),
+        ((with_capacity(CPU_1), CPU_2, gpus), "cpu-2"),
+    )
+    for pools, taken in cases:
+        prices = tuple(quote(pool.name, "0.01") for pool in pools)
+        question = laptop_question((EVALUATE,), pools=pools, quotes=prices, cached_outcome="cache/1.json")
+        choice = decide(question).choice
+        assert choice is not None and choice.cached and choice.pool == taken
+
+
 def test_a_cached_result_avoids_a_pool_with_an_expensive_start() -> None:
     slow = CPU_1.model_copy(update={"startup_s": 600})
     for pool, taken in ((CPU_1, "cpu-1"), (slow, "cpu-2")):

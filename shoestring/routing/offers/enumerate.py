@@ -31,6 +31,7 @@ from shoestring.routing.candidates import (
     stored_format_index,
 )
 from shoestring.routing.dag import FIRST_SOURCE, Dag, build_dag
+from shoestring.routing.offers.cached_offer import cached_offer, without_other_classes
 from shoestring.routing.offers.factors import Fleet, InputDataset, StageFactors
 from shoestring.routing.offers.reading import writable_formats
 from shoestring.routing.question import Question
@@ -102,8 +103,8 @@ def _stages(
             InputDataset((NONE,), 0, store_region),
         )
         factors.append(StageFactors(question, need, fleet, inputs))
-        if found := _cached(question, fleet, formats, stage, cached.get(stage - 1), factors[stage]):
-            cached[stage], written[stage] = found, _without_other_classes(found, written[stage], formats)
+        if found := cached_offer(question, fleet, formats, stage, cached.get(stage - 1), factors[stage]):
+            cached[stage], written[stage] = found, without_other_classes(found, written[stage], formats)
         if need.writes_bytes_per_row:
             leaves = sorted({*written[stage], *([found.writes] if found else [])})
             datasets[stage] = InputDataset(tuple(leaves), need.writes_bytes_per_row, store_region)
@@ -251,47 +252,3 @@ def _shortages(
             at = out[pool] & (market == markets.index(stockout.market))
             short[at] = REFUSAL_CODES.index(RefusalCode.STOCK_OUT)
     return short
-
-
-def _without_other_classes(
-    cached: CachedOffer, written: tuple[int, ...], formats: StoredFormats
-) -> tuple[int, ...]:
-    """Return the formats to write without other storage classes of the cached result's format.
-
-    Computing the result again gives the same bytes, and these stay on the storage class they are on.
-    """
-    same = formats[cached.writes][0] if cached.writes >= 0 else None
-    return tuple(
-        each for each in written if each == cached.writes or each < 0 or formats[each][0] is not same
-    )
-
-
-def _cached(
-    question: Question,
-    fleet: Fleet,
-    formats: StoredFormats,
-    stage: int,
-    before: CachedOffer | None,
-    factors: StageFactors,
-) -> CachedOffer | None:
-    """Return the cached result of a stage as an offer; None: it is not cached.
-
-    It is placed on the target with a price and capacity where a pod starts at the lowest cost: start-up is
-    all that such a pod takes, including the wait for a new node. A later stage is looked up only where the
-    stage before it is cached, too (`before`), because nothing can be cheaper there.
-    """
-    writes_data = question.needs[stage].writes_bytes_per_row > 0
-    if stage:
-        if before is None or stage > len(question.cached_later_stages):
-            return None
-        later = question.cached_later_stages[stage - 1]
-        writes = stored_format_index(formats, later.format if writes_data else None, later.storage_class)
-        return CachedOffer(target=before.target, reads=before.writes, writes=writes)
-    usable = np.flatnonzero((fleet.exclusion == NONE) & (fleet.shortage == NONE))
-    if not question.cached_outcome or not usable.size:
-        return None
-    price = fleet.usd_per_hour_micro[usable].astype(np.float64)
-    target = int(usable[np.lexsort((price, price * fleet.startup_ms[usable]))[0]])
-    written = question.cached_format if writes_data else None
-    writes = stored_format_index(formats, written, question.cached_storage_class)
-    return CachedOffer(target=target, reads=next(iter(factors.combinations)), writes=writes)

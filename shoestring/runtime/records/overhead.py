@@ -108,17 +108,20 @@ def overhead_times(world: World, run: Run, start: RunStart) -> list[OverheadTime
 
 
 @contextmanager
-def overhead_timer(world: World, run: Run, name: str, requests_left: int = 2) -> Iterator[OverheadPod]:
+def overhead_timer(
+    world: World, run: Run, name: str, requests_left: int = 2, usd_per_hour: Decimal | None = None
+) -> Iterator[OverheadPod]:
     """Charge this pod's time, from its own start, to the run's overhead; also when the body raises.
 
     `requests_left`: to the store after the body, the record of this time included. Each is expected to take
-    as long as the first one did here.
+    as long as the first one did here. `usd_per_hour`: of the pool that this pod was placed on; None: it runs
+    where routers run.
     """
     now, pod = world.clock.now(), OverheadPod()
     begun = OverheadTime(
         name=name,
         pod=world.pod,
-        usd_per_hour=run.start.overhead_usd_per_hour,
+        usd_per_hour=run.start.overhead_usd_per_hour if usd_per_hour is None else usd_per_hour,
         allowance_s=run.start.overhead_pod_s,
         started_at=now - timedelta(seconds=world.cluster.lifetime(world.pod).age_s(now)),
         finished_at=None,

@@ -70,12 +70,12 @@ def run_stage(
     if decision.question.run_id != run_id:
         open_run(world.store, run_id)
         raise UsageError(f"{decision_key} belongs to {decision.question.run_id}, not to {run_id}")
-    if decision.choice is None:
+    if (choice := decision.choice) is None:
         raise StageFailed(f"{decision_key} chose nothing, so it has no open reservation in the ledger")
-    if decision.choice.cached:
+    if choice.cached:
         return return_cached(world, open_run(world.store, run_id), decision, decision_key, origin)
     # Before anything that can fail: a pod that nobody knows of is paid by nobody.
-    locked = lock_attempt(world, decision, decision.choice, decision_key)
+    locked = lock_attempt(world, decision, choice, decision_key)
     if isinstance(locked, StageOutcome):
         return locked
     decision, decision_key = locked
@@ -155,8 +155,8 @@ def return_cached(
 
     It costs only this pod's own time, which is charged to the overhead.
     """
-    stage = decision.question.stage
-    with overhead_timer(world, run, f"cached-{stage}"):
+    stage, choice = decision.question.stage, decision.choice
+    with overhead_timer(world, run, f"cached-{stage}", usd_per_hour=choice.usd_per_hour if choice else None):
         check_libraries(world, stage_image(decision), stage, origin)
         outcome = cache.find_outcome(world.store, str(decision.question.cached_outcome))
         if outcome is None:

@@ -30,9 +30,10 @@ from shoestring.runtime.admission.admit import admit
 from shoestring.runtime.admission.build_question import with_recipe_limits
 from shoestring.runtime.admission.first_request import RunRequest
 from shoestring.runtime.admission.result_keys import StageInputs, StageWork, saving_key
-from shoestring.runtime.records.overhead import OverheadTime
+from shoestring.runtime.records.overhead import OverheadTime, overhead_times
 from shoestring.runtime.records.receipt_history import write_receipt
 from shoestring.runtime.route_step.route import MAX_RACES, decide_and_reserve, route
+from shoestring.runtime.supervisor.run_stage import return_cached
 from shoestring.spending.ledger.ledger import Ledger
 from shoestring.spending.ledger.overruns import book_cost
 from shoestring.spending.meter import Meter
@@ -182,6 +183,18 @@ def ingested(world: World, recipe: Recipe, folder: Path) -> StageOutcome:
     key, made_from = saving_key(world, before, only_its_run=False)
     cache.save_outcome(world.store, key, outcome, made_from)
     return outcome
+
+
+def test_a_cached_result_costs_its_pools_price(world: World, flights_slice: Path, tmp_path: Path) -> None:
+    request = run_request(flights_slice, needs=INGEST)
+    outcome = ingested(world, request.recipe, tmp_path)
+    run = admit(world, request)
+    decision, _ = decide_and_reserve(world, run, request, StageInputs())
+    choice = decision.choice and decision.choice.model_copy(update={"usd_per_hour": Decimal("0.7")})
+    on_gpus = decision.model_copy(update={"choice": choice})
+    assert return_cached(world, run, on_gpus, "") == outcome
+    (pod,) = overhead_times(world, run, run.start)
+    assert pod.usd_per_hour == Decimal("0.7") > run.start.overhead_usd_per_hour
 
 
 def test_a_cached_result_reserves_nothing_and_a_damaged_one_is_not_used(
