@@ -20,9 +20,9 @@ from shoestring.pipelines.argo import workflow_template
 from shoestring.pipelines.train import train_pipeline
 
 CLUSTER, TEST_CLUSTER = Kind("shoestring"), Kind("shoestring-tests")
-# The nodes that run stages, the cheaper pool first, and the node of the control plane and the reaper. Nothing
-# runs on worker3, whose GPUs only exist as a number and are expensive.
-FIRST_NODE, SECOND_NODE, CONTROL_PLANE = "worker2", "worker", "control-plane"
+# The nodes that run stages, the cheapest first, and the node of the control plane and the reaper. The GPUs of
+# the third only exist as a number, and are expensive: the tests run nothing there, and load no images.
+FIRST_NODE, SECOND_NODE, GPU_NODE, CONTROL_PLANE = "worker2", "worker", "worker3", "control-plane"
 STAGE_IMAGES, REAPER_IMAGES = (IMAGES["base"], IMAGES["train"]), (IMAGES["base"],)
 TOOLS = ("docker", "kind", "kubectl")
 
@@ -72,14 +72,14 @@ class ClusterSetup:
         except CommandFailed as failed:
             raise CommandFailed(f"{failed}\n{self.cluster.kubectl('describe', 'pods')}") from None
 
-    def prepare_second_node(self) -> Future[None]:
-        """Begin to load the images onto the second node of stages; return what to wait for."""
+    def prepare_node(self, node: str) -> Future[None]:
+        """Begin to load the images onto another node of stages; return what to wait for."""
         assert self._stage_images
         stage_images = self._stage_images
 
         def load() -> None:
-            self.cluster.load(SECOND_NODE, stage_images.result())
-            self.cluster.kubectl("uncordon", self.cluster.node(SECOND_NODE))
+            self.cluster.load(node, stage_images.result())
+            self.cluster.kubectl("uncordon", self.cluster.node(node))
 
         return self._executor.submit(load)
 
@@ -97,7 +97,8 @@ def create() -> None:
             setup = ClusterSetup(CLUSTER, executor)
             setup.pack(folder, STAGE_IMAGES)
             setup.prepare_first_node()
-            setup.prepare_second_node().result()
+            for node in (SECOND_NODE, GPU_NODE):
+                setup.prepare_node(node).result()
         CLUSTER.apply(yaml.safe_dump(workflow_template(train_pipeline)))
     except CommandFailed as failed:
         raise SystemExit(str(failed)) from None

@@ -22,7 +22,7 @@ from argo_runs import (
     write_recipe,
 )
 from cluster_report import cluster_fault, describe_failure
-from cluster_setup import STAGE_IMAGES, TEST_CLUSTER, ClusterSetup
+from cluster_setup import SECOND_NODE, STAGE_IMAGES, TEST_CLUSTER, ClusterSetup
 from engine_scenarios.own_package import OWN_IMAGE, write_package
 from engine_scenarios.pod_history import watch_pods
 from kind_cluster import NAMESPACE, Kind, run
@@ -111,7 +111,7 @@ def kind(setup: ClusterSetup, package: Path, tmp_path_factory: pytest.TempPathFa
 @pytest.fixture(scope="session", autouse=True)
 def second_node(kind: Kind, setup: ClusterSetup) -> Future[None]:
     """The second node of stages, which gets its images while a first run goes on."""
-    return setup.prepare_second_node()
+    return setup.prepare_node(SECOND_NODE)
 
 
 @pytest.fixture(autouse=True)
