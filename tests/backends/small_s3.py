@@ -30,7 +30,8 @@ class SmallS3:
 
     `faults`: a list of "VERB fault", in the order of the requests that they hit. The faults: "lost" (done,
     but no response), "late" (done, but the response is an error), "dropped" (neither done nor answered),
-    "cut" (half of the response), or an HTTP status.
+    "silent" (neither done nor answered, with the connection open), "cut" (half of the response), or an HTTP
+    status.
     """
 
     conditions: str = "kept"
@@ -38,6 +39,7 @@ class SmallS3:
     objects: dict[str, bytes] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
+    over: threading.Event = field(default_factory=threading.Event)
     port: int = 0
 
     def location(self) -> S3Location:
@@ -77,7 +79,9 @@ class Handler(BaseHTTPRequestHandler):
         data = self.rfile.read(left) if left < LARGE_BYTES else self.discard(left)
         is_next = small.faults and small.faults[0].startswith(self.command)
         fault = small.faults.pop(0).split()[1] if is_next else ""
-        if fault == "dropped":
+        if fault == "silent":
+            small.over.wait()
+        if fault in ("dropped", "silent"):
             self.close_connection = True
         elif fault.isdecimal():
             self.answer(
@@ -144,4 +148,5 @@ def small_s3(conditions: str = "kept", certificate: Path | None = None) -> Itera
             server.socket = context.wrap_socket(server.socket, server_side=True)
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         yield small
+        small.over.set()
         server.shutdown()

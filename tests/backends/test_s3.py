@@ -6,6 +6,7 @@ import io
 import os
 import resource
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
@@ -17,7 +18,7 @@ from store_locations import FORKS, StoreLocation
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.backends.local import WallClock
-from shoestring.backends.s3.client import MAX_OBJECT_BYTES
+from shoestring.backends.s3.client import MAX_OBJECT_BYTES, READ_TIMEOUT_S
 from shoestring.backends.s3.location import S3Location
 from shoestring.backends.s3.store import S3Store, open_s3_store
 from shoestring.core.errors import NotInStore, StoreError, StoreFull
@@ -44,6 +45,15 @@ def test_a_write_whose_response_was_lost_succeeds_and_is_written_once(
     assert store.put("ledger/run/00000001.json", b"ours", if_absent=True)
     assert not store.put("ledger/run/00000001.json", b"theirs", if_absent=True)
     assert small.objects["ledger/run/00000001.json"] == b"ours"
+
+
+def test_a_small_write_to_a_connection_that_is_silent_is_sent_again_within_seconds(
+    store: S3Store, small: SmallS3
+) -> None:
+    small.faults = ["PUT silent"]
+    began_s = time.monotonic()
+    assert store.put("runs/r/heartbeats/train-1.json", b"beat")
+    assert time.monotonic() - began_s < READ_TIMEOUT_S / 2
 
 
 def test_a_write_whose_response_was_lost_fails_if_another_writer_was_first(

@@ -15,19 +15,16 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import BinaryIO
-from urllib.parse import urlsplit
 
 import urllib3
 from minio import Minio
-from minio.credentials.credentials import Credentials as MinioCredentials
 from minio.error import InvalidResponseError, S3Error, ServerError
-from minio.signer import sign_v4_s3
-from minio.time import to_amz_date, utcnow
 from urllib3.exceptions import HTTPError, NameResolutionError, NewConnectionError, SSLError
 
 from shoestring.backends.s3.backoff import Backoff
 from shoestring.backends.s3.location import Credentials, S3Location
 from shoestring.backends.s3.response import S3Response, describe, listed_object, parse_response
+from shoestring.backends.s3.signing import STORAGE_CLASS_HEADER, sign_headers
 from shoestring.core.errors import StoreError, StoreFull, UsageError
 from shoestring.core.interfaces import Clock, ListedObject
 from shoestring.core.types import STANDARD_CLASS
@@ -35,6 +32,9 @@ from shoestring.core.types import STANDARD_CLASS
 # How long requests are retried while the server is down, and while its name does not resolve.
 RETRY_LIMIT_S, NAME_RETRY_LIMIT_S = 120.0, 15.0
 CONNECT_TIMEOUT_S, READ_TIMEOUT_S = 5.0, 60.0
+# For the first try of a small write, such as a heartbeat: on a connection that died unnoticed, 60 s would
+# make a stage look silent. A server that is only slow has them from the second try on.
+FIRST_READ_TIMEOUT_S, SMALL_BYTES = 5.0, 1 << 16
 SIGNATURE_LIFETIME = timedelta(hours=1)
 CHUNK_BYTES = 1 << 20
 MAX_OBJECT_BYTES = 5 << 30
@@ -42,7 +42,6 @@ MAX_OBJECT_BYTES = 5 << 30
 # https://docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html
 RETRY_STATUSES = {408, 409, 429, 500, 502, 503, 504}
 RETRY_CODES = {"BadDigest", "IncompleteBody", "RequestTimeout"}
-STORAGE_CLASS_HEADER, UNSIGNED = "x-amz-storage-class", "UNSIGNED-PAYLOAD"
 EXPECTED_STATUSES = {
     "GET": {200, 404},
     "RANGE": {206, 404},
@@ -127,9 +126,12 @@ class S3Client:
         self, key: str, data: bytes | Path, *, if_absent: bool = False, storage_class: str = STANDARD_CLASS
     ) -> S3Response:
         """Write an object: status 200, or 412 if `if_absent` and it exists."""
+        is_small = isinstance(data, bytes) and len(data) <= SMALL_BYTES
+        read_timeouts_s = iter((FIRST_READ_TIMEOUT_S,) if is_small else ())
 
         def once() -> S3Response:
-            response = self._send(key, data, if_absent, storage_class)
+            read_s = next(read_timeouts_s, READ_TIMEOUT_S)
+            response = self._send(key, data, if_absent, storage_class, read_s)
             if response.code == "InvalidStorageClass":
                 raise UsageError(
                     f"{self.location.endpoint} has no storage class {storage_class} ({describe(response)}): "
@@ -152,36 +154,27 @@ class S3Client:
         return self._request("LIST", prefix, lambda: self._list(prefix)).objects
 
     def _open(
-        self, verb: str, key: str, body: bytes | BinaryIO | None, headers: dict[str, str]
+        self,
+        verb: str,
+        key: str,
+        body: bytes | BinaryIO | None,
+        headers: dict[str, str],
+        read_s: float = READ_TIMEOUT_S,
     ) -> urllib3.BaseHTTPResponse:
         url = self._minio.get_presigned_url(
             verb, self.location.bucket, self.location.root + key, expires=SIGNATURE_LIFETIME
         )
         if STORAGE_CLASS_HEADER in headers:
-            url, headers = self._sign_headers(verb, url, headers)
+            url, headers = sign_headers(verb, url, headers, self.location.region, self._credentials)
         return self._pool.urlopen(
-            verb, url, body=body, headers=headers, preload_content=verb != "GET", redirect=False
+            verb,
+            url,
+            body=body,
+            headers=headers,
+            preload_content=verb != "GET",
+            redirect=False,
+            timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT_S, read=read_s),
         )
-
-    def _sign_headers(self, verb: str, url: str, headers: dict[str, str]) -> tuple[str, dict[str, str]]:
-        """Return the same request with its signature in its headers instead of its URL."""
-        target, credentials, now = urlsplit(url)._replace(query=""), self._credentials, utcnow()
-        token = {"x-amz-security-token": credentials.session_token} if credentials.session_token else {}
-        signed_headers = {
-            "Host": target.netloc,
-            "x-amz-date": to_amz_date(now),
-            "x-amz-content-sha256": UNSIGNED,
-        } | token
-        signed = sign_v4_s3(
-            method=verb,
-            url=target,
-            region=self.location.region,
-            headers={**signed_headers, STORAGE_CLASS_HEADER: headers[STORAGE_CLASS_HEADER]},
-            credentials=MinioCredentials(credentials.access_key, credentials.secret_key),
-            content_sha256=UNSIGNED,
-            date=now,
-        )
-        return target.geturl(), headers | signed_headers | {"Authorization": str(signed["Authorization"])}
 
     def _receive(self, key: str, into: Path) -> S3Response:
         response = self._open("GET", key, None, {})
@@ -199,7 +192,9 @@ class S3Client:
         finally:
             response.release_conn()
 
-    def _send(self, key: str, data: bytes | Path, if_absent: bool, storage_class: str) -> S3Response:
+    def _send(
+        self, key: str, data: bytes | Path, if_absent: bool, storage_class: str, read_s: float
+    ) -> S3Response:
         headers = {"If-None-Match": "*"} if if_absent else {}
         headers |= {STORAGE_CLASS_HEADER: storage_class} if storage_class != STANDARD_CLASS else {}
         if isinstance(data, bytes):
@@ -207,7 +202,7 @@ class S3Client:
             headers["Content-MD5"] = base64.b64encode(
                 hashlib.md5(data, usedforsecurity=False).digest()
             ).decode()
-            return parse_response(self._open("PUT", key, data, headers))
+            return parse_response(self._open("PUT", key, data, headers, read_s))
         size_bytes = data.stat().st_size
         if size_bytes > MAX_OBJECT_BYTES:
             raise StoreError(

@@ -35,6 +35,7 @@ class Attempt:
         reserved_usd: the reservation, with the extensions that the ledger has confirmed.
         extension_asked_at_usd: the reservation at the last request for an extension.
         rate_changes: the prices that replaced the decision's price.
+        heartbeat_s: when its last heartbeat was begun, on the monotonic clock.
         priced_until_s: until when the price is known, on the monotonic clock; None: until the decision.
         unpriced: no price can be read now, and the fallback price is not charged yet.
         silent_s: how long no price could be read, in earlier silences for which the old price was charged.
@@ -61,6 +62,7 @@ class Attempt:
     origin: Origin | None = None
     extension_asked_at_usd: Decimal = Decimal(0)
     rate_changes: RateChanges = ()
+    heartbeat_s: float = 0.0
     priced_until_s: float | None = None
     unpriced: bool = False
     silent_s: float = 0.0
@@ -84,6 +86,9 @@ class Attempt:
     processes: ProcessTree | None = None
     memory: ContainerMemory | None = None
     memory_share: float | None = None
+
+    def __post_init__(self) -> None:
+        self.heartbeat_s = self.heartbeat_s or self.world.clock.monotonic_s()
 
     @property
     def id(self) -> AttemptId:

@@ -6,12 +6,16 @@ its own (`route_step/second_pod.py`).
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from decimal import Decimal
 
 from shoestring.config.world import World
 from shoestring.core import store_layout
 from shoestring.core.attempt_id import AttemptId
+from shoestring.core.errors import StoreError
 from shoestring.core.record import record_bytes
 from shoestring.core.types import StageOutcome
 from shoestring.data.run_records import open_run
@@ -83,3 +87,27 @@ def put_heartbeat(world: World, heartbeat: Heartbeat, *, if_absent: bool = False
     attempt = AttemptId(heartbeat.run_id, heartbeat.stage, heartbeat.attempt)
     key = store_layout.heartbeat(heartbeat.run_id, attempt)
     return world.store.put(key, record_bytes(heartbeat), if_absent=if_absent)
+
+
+@contextmanager
+def heartbeats(world: World, make: Callable[[], Heartbeat], last_s: float) -> Iterator[None]:
+    """Write what `make` returns at the policy's interval while the block runs. `last_s`: monotonic seconds
+    of the heartbeat before the block.
+    """
+    over, clock = threading.Event(), world.clock
+
+    def beat() -> None:
+        due_s = last_s + world.policy.heartbeat_s
+        while not over.wait(max(0.0, due_s - clock.monotonic_s())):
+            due_s = clock.monotonic_s() + world.policy.heartbeat_s
+            with suppress(StoreError):
+                put_heartbeat(world, make())
+
+    thread = threading.Thread(target=beat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+    # A heartbeat that is under way must not overtake the last one.
+    thread.join()

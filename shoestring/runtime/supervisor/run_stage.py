@@ -26,12 +26,11 @@ from shoestring.runtime.records.receipt_history import write_receipt
 from shoestring.runtime.records.receipts import AttemptResult, make_receipt
 from shoestring.runtime.records.world_ledger import world_ledger
 from shoestring.runtime.supervisor.attempt import Attempt, pod_started_s
-from shoestring.runtime.supervisor.attempt_lock import first_heartbeat, lock_attempt
+from shoestring.runtime.supervisor.attempt_lock import first_heartbeat, heartbeats, lock_attempt
 from shoestring.runtime.supervisor.child import ChildResult
 from shoestring.runtime.supervisor.guardrails import earlier_usage
 from shoestring.runtime.supervisor.supervisor import (
     beating,
-    heartbeats,
     raise_unless_done,
     stop_on_signals,
     supervise,
@@ -79,7 +78,7 @@ def run_stage(
     if isinstance(locked, StageOutcome):
         return locked
     decision, decision_key = locked
-    with heartbeats(world, partial(first_heartbeat, world, decision)):
+    with heartbeats(world, partial(first_heartbeat, world, decision), world.clock.monotonic_s()):
         attempt = open_attempt(world, open_run(world.store, run_id), decision, decision_key, inputs, origin)
     return run_attempt(attempt, world_argument)
 

@@ -20,13 +20,12 @@ import psutil
 
 from shoestring.backends.memory_limits import ContainerMemory
 from shoestring.backends.processes import ProcessTree
-from shoestring.config.world import World
-from shoestring.core.errors import StageFailed, StageStopped, StoreError
+from shoestring.core.errors import StageFailed, StageStopped
 from shoestring.core.pod_ref import LAUNCHER_VARIABLE, LocalProcess, PodRef
 from shoestring.core.record import record_bytes
 from shoestring.runtime.records.world_ledger import world_ledger
 from shoestring.runtime.supervisor.attempt import Attempt
-from shoestring.runtime.supervisor.attempt_lock import put_heartbeat
+from shoestring.runtime.supervisor.attempt_lock import heartbeats, put_heartbeat
 from shoestring.runtime.supervisor.background_io import BackgroundIO
 from shoestring.runtime.supervisor.child import ChildResult
 from shoestring.runtime.supervisor.child_process import (
@@ -98,27 +97,8 @@ def launcher_check() -> Callable[[], bool]:
 
 def beating(attempt: Attempt) -> AbstractContextManager[None]:
     """Write heartbeats while the block waits for the store: a stage whose child has ended is not silent."""
-    return heartbeats(attempt.world, lambda: make_heartbeat(attempt, running_state(attempt)))
-
-
-@contextmanager
-def heartbeats(world: World, make: Callable[[], Heartbeat]) -> Iterator[None]:
-    """Write what `make` returns at the policy's interval while the block runs."""
-    over = threading.Event()
-
-    def beat() -> None:
-        while not over.wait(world.policy.heartbeat_s):
-            with suppress(StoreError):
-                put_heartbeat(world, make())
-
-    thread = threading.Thread(target=beat, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-    # A heartbeat that is under way must not overtake the last one.
-    thread.join()
+    make = partial(make_heartbeat, attempt)
+    return heartbeats(attempt.world, lambda: make(running_state(attempt)), attempt.heartbeat_s)
 
 
 @contextmanager
@@ -144,7 +124,7 @@ def write_heartbeat(attempt: Attempt, state: str) -> None:
 def make_heartbeat(attempt: Attempt, state: str) -> Heartbeat:
     """Return the attempt's heartbeat of this moment."""
     world, progress = attempt.world, attempt.progress
-    now = world.clock.now()
+    now, attempt.heartbeat_s = world.clock.now(), world.clock.monotonic_s()
     return Heartbeat(
         run_id=attempt.run.run_id,
         stage=attempt.stage,
@@ -199,9 +179,10 @@ def watch_child(
     """
     world, clock = attempt.world, attempt.world.clock
     ledger, launcher_is_gone = world_ledger(world), launcher_check()
-    heartbeat_s, checked_s, terminated, ended = float("-inf"), float("-inf"), False, wait_in_thread(child)
+    checked_s, terminated, ended = float("-inf"), False, wait_in_thread(child)
     has_told_memory, send_heartbeat = False, heartbeat_sender(attempt, io)
     io.meanwhile = send_heartbeat
+    send_heartbeat()
     # Read the account now, so that later requests need to read only its newest entries.
     io.prepare(partial(ledger.state, attempt.run.start.account))
     while child.poll() is None:
@@ -210,24 +191,33 @@ def watch_child(
             attempt.stop("its reservation was settled while it was taken for lost", "lost")
         extend_or_stop(attempt, ledger, io)
         send_limits(attempt, scratch)
-        if attempt.stop_reason and not terminated:
-            child.terminate()
-            terminated = True
-        # A child that does not exit in time is killed while its exit is still paid for.
-        out_of_time = now_s - attempt.stopping_since_s > GRACE_S
-        if terminated and (out_of_time or attempt.spent_usd() >= attempt.reserved_usd):
-            child.kill()
+        terminated = end_if_stopped(attempt, child, terminated)
         if now_s - checked_s >= CHECK_EVERY_S:
             checked_s = now_s
             if launcher_is_gone():
                 attempt.stop("the process that launched the run is gone")
             check_child(attempt, child.pid, scratch, monitor)
         is_short = attempt.is_short_of_memory()
-        if now_s - heartbeat_s >= world.policy.heartbeat_s or (is_short and not has_told_memory):
-            heartbeat_s, has_told_memory = now_s, is_short
+        is_due = now_s - attempt.heartbeat_s >= world.policy.heartbeat_s
+        if is_due or (is_short and not has_told_memory):
+            has_told_memory = is_short
             send_heartbeat()
         ended.wait(POLL_EVERY_S)
     io.prepare(partial(write_last_check, attempt, monitor))
+
+
+def end_if_stopped(attempt: Attempt, child: subprocess.Popen[bytes], terminated: bool) -> bool:
+    """Send TERM to the child of an attempt that is to stop, once, and KILL when it does not exit in time;
+    return whether TERM was sent.
+    """
+    if attempt.stop_reason and not terminated:
+        child.terminate()
+        terminated = True
+    out_of_time = attempt.world.clock.monotonic_s() - attempt.stopping_since_s > GRACE_S
+    # While its exit is still paid for.
+    if terminated and (out_of_time or attempt.spent_usd() >= attempt.reserved_usd):
+        child.kill()
+    return terminated
 
 
 def heartbeat_sender(attempt: Attempt, io: BackgroundIO) -> Callable[[], None]:

@@ -15,7 +15,7 @@ from shoestring.core.types import StageOutcome
 from shoestring.data.run_records import read_record
 from shoestring.runtime.supervisor.child import ChildResult
 from shoestring.runtime.supervisor.run_stage import settle_and_record
-from shoestring.runtime.supervisor.supervisor import closed_while_beating
+from shoestring.runtime.supervisor.supervisor import beating, closed_while_beating, write_heartbeat
 from shoestring.spending.heartbeat import last_heartbeat
 from shoestring.spending.meter import cost_usd
 
@@ -103,3 +103,20 @@ def test_heartbeats_go_on_while_what_is_under_way_is_awaited(
     with closed_while_beating(began.attempt) as io:
         io.prepare(lambda: began.ledger.extend(began.account, "ingest-1", Decimal("0.000001")))
     assert store.has_beats
+
+
+def test_two_stretches_that_end_before_their_interval_leave_no_gap_of_two(
+    laptop: Path, flights_slice: Path, tmp_path: Path
+) -> None:
+    began, store = slow(laptop, flights_slice, tmp_path, clock := SetClock())
+    interval_s = 60.0
+    policy = began.world.policy.model_copy(update={"heartbeat_s": interval_s})
+    began.attempt.world = replace(began.world, policy=policy)
+    write_heartbeat(began.attempt, "running")
+    clock.sleep(interval_s * 0.8)
+    with beating(began.attempt):
+        clock.sleep(interval_s * 0.1)
+    assert store.beats.acquire(timeout=0) and not store.beats.acquire(timeout=0)
+    clock.sleep(interval_s * 0.2)
+    with beating(began.attempt):
+        assert store.beats.acquire(timeout=10)
