@@ -4,7 +4,7 @@ meters or settles them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -61,8 +61,12 @@ def announce_external(world: World, decision: Decision, job_id: str) -> None:
     world.store.put(store_layout.heartbeat(question.run_id, question.attempt_id), record_bytes(heartbeat))
 
 
-def settle_external(world: World, run: Run, start: RunStart) -> list[str]:
+def settle_external(
+    world: World, run: Run, start: RunStart, names: Collection[str] | None = None
+) -> list[str]:
     """Settle the external components of a start, and write their receipts; return what was done.
+
+    `names`: the attempts to settle, where others may still run; None: all of the start's.
 
     A component is charged by its pods' own times where the cluster reports them, with what it cost above its
     reservation. Elsewhere it is charged from its router's decision to the next step of Shoestring's, which is
@@ -73,6 +77,8 @@ def settle_external(world: World, run: Run, start: RunStart) -> list[str]:
     """
     ledger, messages = world_ledger(world), []
     for name, reservation in ledger.state(start.account).reservations.items():
+        if names is not None and name not in names:
+            continue
         heartbeat = last_heartbeat(world.store, run.run_id, name)
         if heartbeat is not None and heartbeat.state == UNSUPERVISED:
             messages += _settle_one(world, run, start, ledger, name, reservation, heartbeat)

@@ -117,7 +117,7 @@ def settle_earlier_attempts(
                 f"{stage} is not tried again while an earlier pod still runs: {', '.join(sorted(names))}; "
                 "end that pod first"
             )
-        settle_external(world, run, run.start)
+        settle_external(world, run, run.start, names)
         others = ledger.state(account).reservations.keys() - names
         settle_lost_pods(ledger, world.store, world.cluster, account, run.run_id, exclude=others)
         write_lost_receipts(world, run, run.start)

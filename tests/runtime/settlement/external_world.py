@@ -89,9 +89,9 @@ class ExternalRun:
         route(self.world, request, StageInputs(), str(path), str(self.folder / "page.md"))
         return Decision.model_validate_json(path.read_bytes())
 
-    def start_pod(self, name: str) -> StagePod:
+    def start_pod(self, name: str, stage: str = "theirs") -> StagePod:
         """Let a node accept a pod of the component now."""
-        pod = replace(pending_pod(self.world, 0.0, JOB, node="worker-1"), stage="theirs", pending=False)
+        pod = replace(pending_pod(self.world, 0.0, JOB, node="worker-1"), stage=stage, pending=False)
         pod = replace(pod, ref=ClusterPod("ns", name, name))
         self.queue.running.append(pod)
         return pod
