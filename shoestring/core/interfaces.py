@@ -252,7 +252,7 @@ class StagePod:
     node_lost: bool = False
 
 
-EndReason = Literal["TimedOut", "Silent", "OutOfMoney"]
+EndReason = Literal["TimedOut", "Silent", "OutOfMoney", "Unpaid"]
 """Why the reaper ended a pod; the cluster's reason for the end begins with it."""
 
 

@@ -1,4 +1,5 @@
-"""The reaper's looks at running pods, every few seconds: it ends silent pods, and pods beyond their money.
+"""The reaper's looks at running pods, every few seconds: it ends silent pods, pods beyond their money, and
+pods that no attempt pays for.
 
 It is the second line of defence, outside the pod: a supervisor that is stopped or hangs can neither meter nor
 stop its stage. Heartbeats are objects of a store, and a store that is away silences every pod, so silence
@@ -22,7 +23,7 @@ from shoestring.core.record import record_bytes
 from shoestring.runtime.records.world_ledger import forget_accounts, world_ledger
 from shoestring.runtime.settlement.external_pods import ExternalStage, out_of_money
 from shoestring.runtime.settlement.reap import reap
-from shoestring.runtime.settlement.running_pods import RunningPod, RunningPods, is_running
+from shoestring.runtime.settlement.running_pods import RunningPod, RunningPods, UnpaidPod, is_running
 from shoestring.spending.heartbeat import SILENT, Heartbeat, ended_silent, silence_limit_s
 
 SLOW_PROBE_S = 3.0
@@ -98,8 +99,8 @@ class RunningPodsWatch:
     has_judged: bool = False
 
     def look(self) -> list[str]:
-        """End the running pods that are silent, or have cost more than their accounts can pay; return what
-        was done.
+        """End the running pods that are silent, have cost more than their accounts can pay, or that no
+        attempt pays for; return what was done.
 
         A store that fails is a message: nothing is ended without it. Raises ClusterError.
         """
@@ -118,6 +119,8 @@ class RunningPodsWatch:
         now, found = self.probe.write(), self.reader.read(pods)
         running, messages = found.supervised, found.messages
         messages += [message for each in found.external for message in self._judge_external(each)]
+        for unpaid in found.unpaid:
+            messages += self._end_pod(unpaid.pod, unpaid, "Unpaid", unpaid.reason)
         broke = [each for each in running if each.is_out_of_money]
         messages += [message for each in broke for message in self._end_broke(each)]
         metered = [each for each in running if each.is_metered]
@@ -169,7 +172,11 @@ class RunningPodsWatch:
         return self._end_pod(each.pod, each, reason, message)
 
     def _end_pod(
-        self, pod: StagePod, each: RunningPod | ExternalStage, reason: EndReason, message: str
+        self,
+        pod: StagePod,
+        each: RunningPod | ExternalStage | UnpaidPod,
+        reason: EndReason,
+        message: str,
     ) -> list[str]:
         if not self.pending.end(pod, reason, message):
             return []

@@ -1,4 +1,5 @@
-"""Running pods, as the reaper reads them at each look: what they cost, and how long they have been silent.
+"""Running pods, as the reaper reads them at each look: what they cost, what pays for them, and how long they
+have been silent.
 
 A look reads one listing and one account for each run with a running pod, and one heartbeat for each attempt.
 """
@@ -12,11 +13,14 @@ from decimal import Decimal
 
 from shoestring.config.world import World
 from shoestring.core import store_layout
+from shoestring.core.attempt_id import AttemptId
 from shoestring.core.errors import DataError, NotInStore, ShoestringError, StoreError, UnknownName
 from shoestring.core.interfaces import StagePod, StoreTimes
+from shoestring.core.pod_ref import LabelledPod
 from shoestring.core.receipt import PricePoint
 from shoestring.data.run_records import Run, open_run, read_record
 from shoestring.routing.decision import Decision
+from shoestring.runtime.admission.stage_budgets import account_states
 from shoestring.runtime.records.run_setup import run_id_of_label
 from shoestring.runtime.route_step.external_components import is_between
 from shoestring.runtime.settlement.external_pods import ExternalStage
@@ -103,12 +107,30 @@ class RunningPod:
 
 
 @dataclass(frozen=True, slots=True)
-class FoundAttempts:
-    """The attempts that have a running pod, and a message for each run whose records cannot be read."""
+class UnpaidPod:
+    """A running pod of an external component whose attempts are all settled; `name`: the newest of them."""
 
-    supervised: list[RunningPod]
-    external: list[ExternalStage]
-    messages: list[str]
+    pod: StagePod
+    run: Run
+    name: str
+    settled_usd: Decimal
+
+    @property
+    def reason(self) -> str:
+        settled, run_id = f"{self.name} was settled at ${self.settled_usd}", self.run.run_id
+        return f"{settled}, and no open attempt pays for it: run {run_id} again to get a new attempt"
+
+
+@dataclass(frozen=True, slots=True)
+class FoundAttempts:
+    """The attempts that have a running pod, the pods that no attempt pays for, and a message for each run
+    whose records cannot be read.
+    """
+
+    supervised: list[RunningPod] = field(default_factory=list)
+    external: list[ExternalStage] = field(default_factory=list)
+    unpaid: list[UnpaidPod] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -124,14 +146,17 @@ class RunningPods:
     def read(self, pods: Sequence[StagePod]) -> FoundAttempts:
         """Return the attempts of the running ones of these pods, and what could not be read.
 
-        A pod of an unknown run, or one whose attempt was settled, is left out. Raises StoreError.
+        A pod of an unknown run is left out, and one with a supervisor whose attempt was settled: that
+        supervisor ends it. Raises StoreError.
         """
         runs: dict[str, Run] = {}
         labels: dict[str, str] = {}
         for pod in filter(is_running, pods):
             if run := self._run_of(pod):
-                runs[run.run_id], labels[pod.run_id] = run, run.run_id
-        found = FoundAttempts([], [], [])
+                # A pod of an earlier start may still run, and its run was read before the newest start.
+                newest = max(runs.get(run.run_id, run), run, key=lambda each: each.start.number)
+                runs[run.run_id], labels[pod.run_id] = newest, run.run_id
+        found = FoundAttempts()
         for run_id, run in runs.items():
             own = [pod for pod in pods if labels.get(pod.run_id) == run_id]
             try:
@@ -143,6 +168,7 @@ class RunningPods:
                 continue
             found.supervised.extend(each.supervised)
             found.external.extend(each.external)
+            found.unpaid.extend(each.unpaid)
         return found
 
     def _run_of(self, pod: StagePod) -> Run | None:
@@ -159,7 +185,7 @@ class RunningPods:
         """Return the attempts of a run. `pods`: all of the run's, those that ended too."""
         state = self.ledger.state(run.start.account)
         written = self.times.modified(store_layout.heartbeats(run.run_id))
-        found = FoundAttempts([], [], [])
+        found = FoundAttempts()
         for name, reservation in state.reservations.items():
             own = [pod for pod in pods if pod.stage == reservation.stage]
             if not any(map(is_running, own)):
@@ -174,6 +200,31 @@ class RunningPods:
                 for pod in filter(is_running, own)
                 if is_attempts_pod(pod, reservation, heartbeat)
             )
+        paid = {reservation.stage for reservation in state.reservations.values()}
+        if others := [pod for pod in pods if is_running(pod) and pod.stage not in paid]:
+            found.unpaid.extend(self._unpaid_pods(run.run_id, others))
+        return found
+
+    def _unpaid_pods(self, run_id: str, pods: Sequence[StagePod]) -> list[UnpaidPod]:
+        """Return those of these running pods of a run that belong to an external component whose attempts are
+        all settled, in all starts.
+
+        A router reserves before its component's pod exists, so a pod that was listed has its attempt. The run
+        is read again: a start that is newer than the pod may have an open attempt.
+        """
+        run = open_run(self.world.store, run_id)
+        states = account_states(self.ledger, run.starts)
+        paid = {each.stage for state in states for each in state.reservations.values()}
+        settled_usd = {
+            AttemptId.parse(run_id, name): usd for state in states for name, usd in state.settled_usd.items()
+        }
+        found = []
+        for pod in (each for each in pods if each.stage not in paid):
+            newest = max((each for each in settled_usd if each.stage == pod.stage), default=None)
+            heartbeat = last_heartbeat(self.world.store, run_id, newest) if newest else None
+            # A supervisor's heartbeat names its own pod, and a supervisor ends once its attempt is settled.
+            if newest and heartbeat and isinstance(heartbeat.pod, LabelledPod):
+                found.append(UnpaidPod(pod, run, str(newest), settled_usd[newest]))
         return found
 
     def _external_stage(
@@ -222,9 +273,7 @@ class RunningPods:
         )
 
     def _decision_of(self, run: Run, name: str, reservation: Reservation) -> Decision:
-        return self._decision(reservation.decision_key or store_layout.decision(run.run_id, name))
-
-    def _decision(self, key: str) -> Decision:
+        key = reservation.decision_key or store_layout.decision(run.run_id, name)
         if key not in self.decisions:
             self.decisions[key] = read_record(self.world.store, key, Decision)
         return self.decisions[key]
