@@ -26,6 +26,7 @@ from shoestring.backends.argo import (
     RunWorkflow,
     open_argo,
 )
+from shoestring.cli.named_runs import named_run_id
 from shoestring.cli.options import budget_from_option
 from shoestring.cli.run_end import print_run_end
 from shoestring.config.world import World
@@ -140,7 +141,8 @@ def earlier_run(argo: Argo, context: str, namespace: str, run_id: str) -> Earlie
             "", stored_parameters(open_world_on(context, namespace, reads_only=True), run_id), None
         )
     if found.is_kubeflow:
-        raise UsageError(kubeflow_resume(run_id))
+        world = open_world_on(context, namespace, reads_only=True)
+        raise UsageError(kubeflow_resume(named_run_id(world.store, run_id)))
     progress = argo.read(found.name)
     if not progress.is_finished:
         raise UsageError(
@@ -159,11 +161,11 @@ def stored_parameters(world: World, run_id: str) -> dict[str, str]:
 
     Raises UnknownName; UsageError if it cannot be resumed.
     """
-    run = open_run(world.store, run_id)
-    if summarise_run(read_run_story(world.store, run_id)).status == "done":
-        raise UsageError(f"{run_id} is done: there is nothing to resume")
+    run = open_run(world.store, named_run_id(world.store, run_id))
+    if summarise_run(read_run_story(world.store, run.run_id)).status == "done":
+        raise UsageError(f"{run.run_id} is done: there is nothing to resume")
     if run.starts and run.start.engine == "kubeflow":
-        raise UsageError(kubeflow_resume(run_id))
+        raise UsageError(kubeflow_resume(run.run_id))
     budget_usd, deadline_s = previous_request(world, run)
     return {
         "recipe": run.record.recipe.model_dump_json(),

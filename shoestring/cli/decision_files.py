@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from shoestring.cli.named_runs import named_run_id
 from shoestring.core import store_layout
 from shoestring.core.errors import NotInStore, UnknownName, UsageError
 from shoestring.core.interfaces import Store
@@ -61,14 +62,16 @@ def migration_check_for(file: Path) -> MigrationCheck | None:
         raise UsageError(f"{path} is not a migration check: {validation_message(error)}") from None
 
 
-def decisions_of_run(store: Store, run_id: str, stage: str | None = None) -> list[NamedDecision]:
+def decisions_of_run(store: Store, run: str, stage: str | None = None) -> list[NamedDecision]:
     """Return the decisions of a run in the order in which they were made; with a stage, those for it.
+
+    `run`: its id, or Kubeflow's id of it.
 
     Raises:
         UnknownName: there is no such run, or it has no decision for the stage.
         UsageError: the run has no decision yet.
     """
-    open_run(store, run_id)
+    run_id = open_run(store, named_run_id(store, run)).run_id
     decisions = [read_record(store, key, Decision) for key in store.list(store_layout.decisions(run_id))]
     decisions.sort(key=lambda each: each.question.asked_at)
     stages = list(dict.fromkeys(each.question.stage for each in decisions))

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import pytest
 from remote_lab import NAMESPACE, RemoteLab
+
+from shoestring.core import store_layout
+from shoestring.core.record import record_bytes
+from shoestring.runtime.records.run_setup import EngineJob
 
 ARGO = f"/apis/argoproj.io/v1alpha1/namespaces/{NAMESPACE}"
 GIVEN = {"run_id": "mine", "recipe": "{}", "budget_usd": "0.001", "deadline_s": "300.0", "seed": "7"}
@@ -112,6 +117,10 @@ def test_a_run_of_kubeflow_is_resumed_by_uploading_it(lab: RemoteLab) -> None:
     ran = lab.on("run", "--resume", "0d3f-job")
     assert ran.code == 2
     assert "resume it with `shoestring upload --run --run-id 0d3f-job`" in ran.err
+    record = record_bytes(EngineJob(run_id=lab.run_id))
+    key = lab.location.root + store_layout.job("0d3f-job")
+    lab.s3.minio().put_object(lab.location.bucket, key, io.BytesIO(record), len(record))
+    assert f"--run-id {lab.run_id}`" in lab.on("run", "--resume", "0d3f-job").err
 
 
 def test_a_run_whose_workflow_was_deleted_is_started_again_from_its_records(lab: RemoteLab) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from shoestring.cli.named_runs import named_run_id
 from shoestring.cli.options import JsonOption, budget_from_option
 from shoestring.cli.times import parse_expiry
 from shoestring.cli.world_source import DEFAULT_WORLD, WorldSource, takes_world
@@ -49,14 +50,15 @@ def approve(
     The store of the ledger records who approved how much, and until when.
     """
     opened = source.open(writes=True)
-    found, request, now = open_run(opened.store, run), open_request(opened, run), opened.clock.now()
+    found, now = open_run(opened.store, named_run_id(opened.store, run)), opened.clock.now()
+    request = open_request(opened, found.run_id)
     budget_usd, account = current_budget(opened, found) if found.starts else (None, None)
     check_not_ended(found, account, request)
     if usd is None and request is None:
-        raise UsageError(f"{run} has not requested an approval: give the amount with --usd")
+        raise UsageError(f"{found.run_id} has not requested an approval: give the amount with --usd")
     default_usd = request.budget_usd if request else found.record.recipe.budget_usd
     approval = Approval(
-        run_id=run,
+        run_id=found.run_id,
         approved_by=by,
         approved_at=now,
         amount_usd=budget_from_option(usd, "--usd") or default_usd,

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from shoestring.cli.named_runs import named_run_id
 from shoestring.cli.options import JsonOption
 from shoestring.cli.world_source import DEFAULT_WORLD, WorldSource, takes_world
 from shoestring.core.errors import UsageError
@@ -34,7 +35,7 @@ def show(
     opened = source.open()
     ledger = Ledger(opened.store, opened.clock, str(opened.pod))
     names = account_names(opened.store)
-    shown = names if account is None else account_family(ledger, names, account)
+    shown = names if account is None else account_family(ledger, names, named_run_id(opened.store, account))
     states = [ledger.state(name) for name in shown]
     if as_json:
         typer.echo(json.dumps([state.model_dump(mode="json") for state in states], indent=1))

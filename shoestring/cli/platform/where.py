@@ -10,6 +10,7 @@ import typer
 from pydantic import Field
 
 from shoestring.backends.local import default_world_path
+from shoestring.cli.named_runs import named_run_id
 from shoestring.cli.options import JsonOption
 from shoestring.cli.world_source import DEFAULT_WORLD, WorldSource, takes_world
 from shoestring.core.interfaces import StoreInventory
@@ -55,7 +56,7 @@ def where(
     store = opened.store
     assert isinstance(store, StoreInventory)
     if run is not None:
-        open_run(store, run)
+        run = open_run(store, named_run_id(store, run)).run_id
     objects = store.objects("")
     keys = list(objects) if run is None else objects_of_run(store, objects, run)
     kinds = kinds_of(store, objects)

@@ -14,6 +14,7 @@ from rich.progress import DownloadColumn, Progress, TimeRemainingColumn
 from typer.core import TyperGroup
 
 from shoestring.backends.local import default_world_path
+from shoestring.cli.named_runs import named_run_id
 from shoestring.cli.options import JsonOption, SeedOption
 from shoestring.cli.world_source import DEFAULT_WORLD, WorldSource, takes_world
 from shoestring.core.interfaces import StoreInventory
@@ -96,7 +97,7 @@ def verify(
     store = source.open().store
     assert isinstance(store, StoreInventory)
     stored = StoredDigests(store, store)
-    keys = stored.select(what)
+    keys = stored.select(named_run_id(store, what))
     size_bytes = stored.size_bytes(keys)
     columns = (*Progress.get_default_columns()[:2], DownloadColumn(), TimeRemainingColumn())
     screen = Console(stderr=True)
@@ -171,7 +172,8 @@ def lineage(
     as_json: JsonOption = False,
 ) -> None:
     """Go from a model back to its training, its data sets, and the files with their digests."""
-    found = trace_model(source.open().store, model)
+    store = source.open().store
+    found = trace_model(store, named_run_id(store, model))
     typer.echo(found.model_dump_json(indent=1) if as_json else _lineage_text(found))
 
 

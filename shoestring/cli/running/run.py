@@ -12,6 +12,7 @@ import typer
 
 from shoestring.backends.local import default_world_path
 from shoestring.cli.argo_runs import check_local_only, resume_on, run_on
+from shoestring.cli.named_runs import named_run_id
 from shoestring.cli.options import (
     DEFAULT_NAMESPACE,
     BudgetOption,
@@ -97,8 +98,8 @@ def run(
             return
         run_on(on, namespace, template, recipe_in_campaign(campaign, recipe), budget, deadline, seed, as_json)
         return
-    opened = WorldSource(world, store).open_to_run()
-    path = check_runnable(world or default_world_path())
+    opened, path = WorldSource(world, store).open_to_run(), check_runnable(world or default_world_path())
+    resume = named_run_id(opened.store, resume) if resume else None
     request = with_priority(
         requested_run(opened, recipe, resume, budget_from_option(budget), deadline, seed, campaign), priority
     )

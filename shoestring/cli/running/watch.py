@@ -10,20 +10,19 @@ import typer
 
 from shoestring.backends.argo import RunWorkflow, open_argo
 from shoestring.cli.argo_runs import find_on, watch_workflow
+from shoestring.cli.named_runs import named_run_id
 from shoestring.cli.options import JsonOption
 from shoestring.cli.run_end import print_run_end
 from shoestring.cli.world_source import DEFAULT_WORLD, WorldSource, takes_world
 from shoestring.config.world import World
 from shoestring.core import store_layout
 from shoestring.core.errors import ClusterError, UnknownName
-from shoestring.core.interfaces import Clock, Store
-from shoestring.core.store_layout import is_key
-from shoestring.data.run_records import Run, open_run
+from shoestring.core.interfaces import Clock
+from shoestring.data.run_records import open_run
 from shoestring.reporting.live import follow
 from shoestring.reporting.run_reader import read_run_story
 from shoestring.reporting.runs.run_list import interrupted_reason, launcher_is_gone
 from shoestring.reporting.summary import summarise_run
-from shoestring.runtime.records.run_setup import run_id_of_label
 
 POLL_INTERVAL_S = 2.0
 """Seconds between two looks for a run that an engine has started, and whose first step has not begun."""
@@ -45,7 +44,7 @@ def watch(run_id: str, source: WorldSource = DEFAULT_WORLD, as_json: JsonOption 
         follow_on_cluster(source, run_id, found, as_json)
         return
     opened = source.open()
-    run = open_named_run(opened.store, run_id)
+    run = open_run(opened.store, named_run_id(opened.store, run_id))
 
     def abandoned() -> bool:
         return launcher_is_gone(opened.cluster, run)
@@ -81,12 +80,6 @@ def follow_on_cluster(source: WorldSource, run: str, found: RunWorkflow | None, 
         )
 
 
-def open_named_run(store: Store, run: str) -> Run:
-    """Return a run, by its id or by Kubeflow's id of it. Raises UnknownName."""
-    is_name = "/" not in run and is_key(run)
-    return open_run(store, run_id_of_label(store, run) if is_name else run)
-
-
 def workflow_end(source: WorldSource, found: RunWorkflow | None, clock: Clock) -> Callable[[], bool]:
     """Return a function that reads whether the Workflow has ended, at most once every POLL_INTERVAL_S."""
     if found is None or source.on is None:
@@ -120,7 +113,7 @@ def wait_for_record(opened: World, run: str, has_ended: Callable[[], bool], *, i
     while True:
         is_over = has_ended()
         try:
-            return open_named_run(opened.store, run).run_id
+            return open_run(opened.store, named_run_id(opened.store, run)).run_id
         except UnknownName:
             if not is_known:
                 raise

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from shoestring.cli.named_runs import named_run_id
 from shoestring.cli.options import JsonOption, SinceOption, UntilOption
 from shoestring.cli.times import parse_time
 from shoestring.cli.world_source import DEFAULT_WORLD, WorldSource, takes_world
@@ -37,7 +38,7 @@ def show_hindsight(
         raise UsageError(f"--prices: {prices!r} is unknown; choose then or now")
     opened = source.open()
     if run_id is not None:
-        open_run(opened.store, run_id)
+        run_id = open_run(opened.store, named_run_id(opened.store, run_id)).run_id
     charges, notes = read_charges(
         opened.store, None, parse_time("--since", since), parse_time("--until", until)
     )

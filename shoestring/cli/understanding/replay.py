@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from shoestring.cli.decision_files import read_decision_file
+from shoestring.cli.named_runs import named_run_id
 from shoestring.cli.options import JsonOption
 from shoestring.cli.world_source import DEFAULT_WORLD, WorldSource, takes_world
 from shoestring.core import store_layout
@@ -147,14 +148,13 @@ def _checked(target: str | None, source: WorldSource) -> Iterator[Checked]:
         yield from _checked_in_store(source.open().store, target or "")
 
 
-def _checked_in_store(store: Store, run_id: str) -> Iterator[Checked]:
-    """Yield what is found about each decision of a run, or of all runs if `run_id` is empty.
+def _checked_in_store(store: Store, run: str) -> Iterator[Checked]:
+    """Yield what is found about each decision of a run, or of all runs if `run` is empty.
 
     Raises:
         LedgerCorrupt: a receipt does not have the dollars that the ledger holds.
     """
-    if run_id:
-        open_run(store, run_id)
+    run_id = open_run(store, named_run_id(store, run)).run_id if run else ""
     prefix = store_layout.run(run_id) if run_id else store_layout.RUNS
     keys = [key for key in store.list(prefix) if key.split("/")[2:3] == ["decisions"]]
     if not keys:

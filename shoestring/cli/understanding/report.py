@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from shoestring.cli.named_runs import named_run_id
 from shoestring.cli.world_source import DEFAULT_WORLD, WorldSource, takes_world
 from shoestring.data.run_records import open_run
 from shoestring.reporting.publish import export, publish
@@ -23,7 +24,7 @@ def report(
     They show the current state of its records.
     """
     opened = source.open()
-    open_run(opened.store, run_id)
+    run_id = open_run(opened.store, named_run_id(opened.store, run_id)).run_id
     folder = out or Path("runs") / run_id
     publish(opened.store, run_id)
     export(opened.store, run_id, folder)

@@ -7,6 +7,7 @@ from typing import Annotated, get_args
 
 import typer
 
+from shoestring.cli.named_runs import named_run_id
 from shoestring.cli.options import JsonOption
 from shoestring.cli.times import parse_time
 from shoestring.cli.world_source import DEFAULT_WORLD, WorldSource, takes_world
@@ -60,5 +61,6 @@ def compare(
 ) -> None:
     """Compare two runs: where their stages ran, what they cost, and their quality with 95% intervals."""
     opened = source.open().store
-    found = compare_runs(read_run_story(opened, first), read_run_story(opened, second))
+    stories = [read_run_story(opened, named_run_id(opened, run)) for run in (first, second)]
+    found = compare_runs(*stories)
     typer.echo(found.model_dump_json(indent=1) if as_json else comparison_text(found))

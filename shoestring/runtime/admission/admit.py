@@ -40,6 +40,7 @@ from shoestring.runtime.records.run_setup import (
     StartTerms,
     check_run_id,
     elastic_stage,
+    write_engine_job,
     write_run_record,
     write_start,
 )
@@ -113,6 +114,7 @@ def with_record(world: World, request: RunRequest) -> RunRequest:
         record = write_run_record(world, request.run_id, request.recipe, request.seed)
         if page is not None:
             world.store.put(store_layout.data_page(request.run_id), record_bytes(page))
+    write_engine_job(world, request.run_id, request.job_id)
     notes = page.notes if page else ()
     return replace(request, recipe=record.recipe, seed=record.seed, target_notes=notes)
 
@@ -200,5 +202,6 @@ def find_or_admit(world: World, request: RunRequest) -> Run:
         states = account_states(ledger, (run.start,))
         if states and not (states[0].closed and run.start.launcher is None):
             reserve_overhead(ledger, run.start, states[0])
+            write_engine_job(world, run.run_id, request.job_id)
             return run
     return admit(world, request)

@@ -35,7 +35,6 @@ from shoestring.runtime.admission.stage_budgets import stage_budgets_left
 from shoestring.runtime.admission.stage_request import StageInputs, StageRequest
 from shoestring.runtime.admission.start_gate import start_when_allowed
 from shoestring.runtime.records.overhead import OverheadPod, overhead_timer
-from shoestring.runtime.records.run_setup import write_engine_job
 from shoestring.runtime.records.world_ledger import world_ledger
 from shoestring.runtime.route_step.concurrent_stages import stages_to_plan
 from shoestring.runtime.route_step.external_components import announce_external
@@ -233,7 +232,6 @@ def route(
 
     max_s = world.policy.start.budget_wait_s
     run = start_when_allowed(world, request.run_id, begin, max_s, partial(print, flush=True))
-    write_engine_job(world, run.run_id, request.job_id)
     with overhead_timer(world, run, f"route-{request.needs[0].stage}") as pod:
         decision, key = decide_and_reserve(world, run, request, inputs, pod)
         if not request.metered:

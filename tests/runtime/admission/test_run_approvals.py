@@ -28,6 +28,7 @@ from shoestring.runtime.admission.approvals import (
     previous_request,
 )
 from shoestring.runtime.admission.stage_request import StageInputs
+from shoestring.runtime.records.run_setup import run_id_of_label
 from shoestring.runtime.route_step.route import decide_and_reserve
 from shoestring.runtime.settlement.settle import settle_run
 from shoestring.spending.approvals import Approval, read_approvals
@@ -75,6 +76,12 @@ def test_a_run_above_the_ceiling_does_not_start_and_names_the_command(world: Wor
     assert previous_request(
         world, replace(run, starts=(), record=run.record.model_copy(update={"run_id": "r"}))
     ) == (MONEY, 900.0)
+
+
+def test_a_run_that_waits_for_approval_is_known_by_its_engines_id(world: World, recipe: Recipe) -> None:
+    with pytest.raises(ApprovalNeeded):
+        admit(world, replace(run_request(recipe), job_id="0d3f-job"))
+    assert run_id_of_label(world.store, "0d3f-job") == "r"
 
 
 def test_a_run_at_the_ceiling_needs_no_approval(world: World, recipe: Recipe) -> None:
