@@ -26,6 +26,7 @@ from shoestring.backends.argo import (
     RunWorkflow,
     open_argo,
 )
+from shoestring.cli.local_paths import warn_of_local_paths
 from shoestring.cli.named_runs import named_run_id
 from shoestring.cli.options import budget_from_option
 from shoestring.cli.run_end import print_run_end
@@ -54,6 +55,7 @@ def run_on(
 ) -> None:
     """Start a run of a recipe on the cluster and follow it to its end."""
     budget_usd = budget_from_option(budget) or recipe.budget_usd
+    warn_of_local_paths(recipe)
     argo = open_argo(context, namespace)
     run_id = f"{workflow_name(recipe.name)}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
     parameters = {

@@ -70,6 +70,18 @@ def test_an_invalid_budget_is_reported_before_the_cluster_is_contacted(kubeconfi
     assert (ran.code, "'lots'" in ran.err) == (2, True)
 
 
+def test_a_path_of_this_machine_is_warned_of_before_the_cluster_is_contacted(
+    kubeconfig: dict[str, str], tmp_path: Path
+) -> None:
+    recipe = tmp_path / "mine.yaml"
+    recipe.write_text("name: mine\nsource: {rows: {path: rows.csv}}\ntarget: {column: y}\n")
+    ran = on(kubeconfig, "run", str(recipe), "--on", "away", "--json")
+    assert (ran.code, ran.json["status"]) == (1, "refused")
+    warning, refusal = ran.err.splitlines()
+    assert f"warning: the pods read the table rows at {tmp_path / 'rows.csv'} in their image" in warning
+    assert "does not answer" in refusal
+
+
 def node(name: str, template: str, started: str, **more: Any) -> dict[str, Any]:
     return {
         "type": "Pod",

