@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TextIO
 
 from shoestring.backends.local import default_world_path
+from shoestring.config.engines import Engine
 from shoestring.config.world import World
 from shoestring.core.errors import UsageError
 from shoestring.core.interfaces import Store
@@ -37,6 +38,7 @@ from shoestring.runtime.launch.local_world import check_runnable, ensure_default
 from shoestring.runtime.launch.run_request import (
     new_request,
     planned_decision,
+    planned_engine,
     recipe_in_campaign,
     resumed_request,
     with_priority,
@@ -160,20 +162,23 @@ def plan(
     *,
     budget: Money | None = None,
     deadline_s: float | None = None,
+    engine: Engine | None = None,
     world: str | Path | None = None,
     store: str | Path | None = None,
 ) -> Decision:
     """Return the decision with which a run would begin, and its plan for the later stages. Starts nothing.
 
     `choice` is None when nothing fits; then `smallest_budget_usd` is the smallest budget that is enough.
-    Arguments are those of `run`.
+    Arguments are those of `run`, and the engine whose time between the stages is kept free: local, argo or
+    kubeflow; None: argo in the folder of a cluster's world, else local.
 
     Raises:
         Refused: the budget is above what one run may have.
         UsageError: the recipe, the world or an argument is wrong.
     """
     found = recipe_in_campaign(None, recipe)
-    return planned_decision(open_at(world, store), found, dollars(budget), deadline_s)
+    runs_on = planned_engine(engine, in_cluster=Path(world or default_world_path()).is_dir())
+    return planned_decision(open_at(world, store), found, dollars(budget), deadline_s, runs_on)
 
 
 def explain(decision: Decision) -> str:

@@ -86,6 +86,8 @@ def test_a_plan_is_the_decision_that_the_command_prints(finished: Finished) -> N
     printed = finished.again("plan", finished.recipe, "--json").json
     assert decision.choice is not None
     assert decision.choice.model_dump(mode="json") == printed["choice"]
+    elsewhere = shoestring.plan(str(finished.recipe), engine="kubeflow", **places(finished)).question.engine
+    assert elsewhere is not None and elsewhere.engine == "kubeflow"
     small = shoestring.plan(find_recipe(str(finished.recipe)), budget="0.000001", **places(finished))
     assert small.choice is None
     assert small.smallest_budget_usd is not None

@@ -122,6 +122,7 @@ def test_a_plan_on_a_cluster_uses_its_pools_and_writes_nothing(lab: RemoteLab) -
     ran = lab.on("plan", lab.finished.recipe, "--budget", "5", "--deadline", "86400", "--json")
     assert {stage["pool"].split("/")[0] for stage in ran.json["stages"]} <= {"cpu-spot", "gpu"}, ran.err
     assert ran.code == 0, ran.err
+    assert ran.json["question"]["engine"]["engine"] == "argo"
     assert (lab.objects(), lab.kube.written) == (before, [])
 
 

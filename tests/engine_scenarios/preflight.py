@@ -85,7 +85,7 @@ def missing_reaper(server: KubeflowServer) -> Iterator[str]:
 
 
 def missing_pools(server: KubeflowServer) -> Iterator[str]:
-    planned = shoestring("plan", "flights", *server.place.options)
+    planned = shoestring("plan", "flights", "--engine", "kubeflow", *server.place.options)
     if planned.code:
         reason = (planned.err.strip() or planned.out.strip()).splitlines()
         yield f"a priced node pool on which the flights recipe fits its budget: {' '.join(reason[-3:])}"

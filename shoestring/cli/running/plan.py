@@ -23,7 +23,7 @@ from shoestring.routing.analysis.outline import OutlinePlan, StageOutline, paret
 from shoestring.routing.candidates import format_text
 from shoestring.routing.pages.explain import as_text
 from shoestring.routing.text_table import TextTable, text_lines
-from shoestring.runtime.launch.run_request import planned_decision
+from shoestring.runtime.launch.run_request import planned_decision, planned_engine
 
 MAX_PLANS = 12
 """The approximate number of Pareto-optimal plans in the table; the JSON holds all of them."""
@@ -32,11 +32,21 @@ MIN_SPEEDUP = 0.01
 """A plan is shown if it is faster than the plan shown before it by at least this fraction."""
 
 
+EngineOption = Annotated[
+    str | None,
+    typer.Option(
+        help="local, argo or kubeflow: the engine whose time between the stages is kept free; default: argo "
+        "in a cluster's world, else local"
+    ),
+]
+
+
 @takes_world
 def plan(
     recipe: Annotated[str, typer.Argument(help="name of a recipe, or path of your own .yaml file")],
     budget: BudgetOption = None,
     deadline: DeadlineOption = None,
+    engine: EngineOption = None,
     source: WorldSource = DEFAULT_WORLD,
     as_json: JsonOption = False,
 ) -> None:
@@ -44,8 +54,9 @@ def plan(
 
     Also show what faster plans would cost. Starts nothing.
     """
+    runs_on = planned_engine(engine, in_cluster=source.is_cluster)
     opened = source.open_to_run()
-    decision = planned_decision(opened, find_recipe(recipe), budget_from_option(budget), deadline)
+    decision = planned_decision(opened, find_recipe(recipe), budget_from_option(budget), deadline, runs_on)
     stages, plans = stage_outlines(decision), pareto_front(decision.question, decision.candidates)
     if as_json:
         tables = {

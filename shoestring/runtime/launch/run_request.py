@@ -9,6 +9,7 @@ from typing import get_args
 
 from pydantic import ValidationError
 
+from shoestring.config.engines import Engine
 from shoestring.config.policy import Priority
 from shoestring.config.world import World
 from shoestring.core.errors import UnknownName, UsageError
@@ -111,14 +112,27 @@ def with_priority(request: RunRequest, priority: str | None) -> RunRequest:
     )
 
 
+def planned_engine(name: str | None, *, in_cluster: bool) -> Engine:
+    """Return the engine of this name; None: Argo in a cluster's world, else this machine's. Raises
+    UsageError.
+    """
+    engines: dict[str, Engine] = {engine: engine for engine in get_args(Engine)}
+    if name is None:
+        return "argo" if in_cluster else "local"
+    if name not in engines:
+        raise UsageError(f"engine {name}: choose one of {', '.join(engines)}")
+    return engines[name]
+
+
 def planned_decision(
-    world: World, recipe: Recipe, budget_usd: Decimal | None, deadline_s: float | None
+    world: World, recipe: Recipe, budget_usd: Decimal | None, deadline_s: float | None, engine: Engine
 ) -> Decision:
-    """Return the decision with which a run would begin. Starts and stores nothing.
+    """Return the decision with which a run on an engine would begin. Starts and stores nothing.
 
     Raises:
         Refused: the budget is above what one run may have, or its campaign is not open.
         RecipeError: the recipe names a stage that does not exist.
     """
-    request = replace(new_request(world, recipe, budget_usd, deadline_s, seed=None), run_id=PLAN_ID)
+    request = new_request(world, recipe, budget_usd, deadline_s, seed=None)
+    request = replace(request, run_id=PLAN_ID, engine=engine)
     return admission_decision(world, request, Decimal(0), stage_budgets(world, recipe))
