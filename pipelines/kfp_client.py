@@ -29,6 +29,10 @@ TIMEOUT_S = 20
 CA_VARIABLE = "SSL_CERT_FILE"
 
 
+class ServerAway(ClusterError):
+    """The server did not answer, or answered that it cannot at the moment: a later request may succeed."""
+
+
 @dataclass(frozen=True)
 class KfpServer:
     """A server and the account on it.
@@ -133,7 +137,7 @@ def plain_errors(server: KfpServer) -> Iterator[None]:
     except kfp_server_api.ApiException as error:
         raise server_error(server, error) from None
     except urllib3.exceptions.HTTPError as error:
-        raise ClusterError(f"{server.host} cannot be reached: {network_problem(error)}") from None
+        raise ServerAway(f"{server.host} cannot be reached: {network_problem(error)}") from None
 
 
 def server_error(server: KfpServer, error: kfp_server_api.ApiException) -> ShoestringError:
@@ -150,7 +154,8 @@ def server_error(server: KfpServer, error: kfp_server_api.ApiException) -> Shoes
         return ClusterError(
             f"{server.host} denies permission{where}: ask its administrator for the right ({message})"
         )
-    return ClusterError(f"{server.host} refused the request (HTTP {error.status}): {message}")
+    kind = ServerAway if error.status == 429 or error.status >= 500 else ClusterError
+    return kind(f"{server.host} refused the request (HTTP {error.status}): {message}")
 
 
 def error_message(body: Any) -> str:

@@ -13,10 +13,12 @@ from typing import Any
 import kfp_server_api
 from kfp import Client
 
-from shoestring.pipelines.kfp_client import KfpServer, api_client, plain_errors
+from shoestring.pipelines.kfp_client import KfpServer, ServerAway, api_client, plain_errors
 
 POLL_INTERVAL_S = 2.0
 """Seconds between two reads of a run's state."""
+MAX_AWAY_S = 600.0
+"""For how long a server may be away while a run's end is awaited."""
 FINISHED_STATES = ("SUCCEEDED", "SKIPPED", "FAILED", "CANCELED")
 
 
@@ -77,13 +79,24 @@ def start(client: Client, server: KfpServer, uploaded: UploadedPipeline, argumen
         return str(run.run_id)
 
 
-def wait(client: Client, server: KfpServer, run_id: str) -> str:
-    """Wait until a run is over, and return its final state, in Kubeflow's words. Raises ClusterError."""
+def wait(client: Client, server: KfpServer, run_id: str, max_away_s: float = MAX_AWAY_S) -> str:
+    """Wait until a run is over, and return its final state, in Kubeflow's words.
+
+    Raises:
+        ServerAway: the server was away for `max_away_s`, without one answer.
+        ClusterError: it refuses the request.
+    """
+    answered_s = time.monotonic()
     while True:
-        with plain_errors(server):
-            state = str(client.get_run(run_id).state)
-        if state in FINISHED_STATES:
-            return state
+        try:
+            with plain_errors(server):
+                state = str(client.get_run(run_id).state)
+            answered_s = time.monotonic()
+            if state in FINISHED_STATES:
+                return state
+        except ServerAway:
+            if time.monotonic() - answered_s >= max_away_s:
+                raise
         time.sleep(POLL_INTERVAL_S)
 
 

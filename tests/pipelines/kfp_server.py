@@ -51,7 +51,8 @@ class KfpRequest:
 class Kfp:
     """The objects on the server, by kind, in the order of their creation.
 
-    `states`: those that a run has, one for each time that it is read; the last one stays.
+    `states`: those that a run has, one for each time that it is read; the last one stays. A number is the
+    HTTP status of a read that fails.
     """
 
     multi_user: bool
@@ -124,6 +125,8 @@ class Kfp:
         number = found["times_read"] = found.get("times_read", -1) + 1
         states = found.get("states", self.states)
         state = states[min(number, len(states) - 1)]
+        if state.isdecimal():
+            raise Refusal(int(state), "upstream connect error")
         return {key: value for key, value in found.items() if key not in OWN_KEYS} | {"state": state}
 
     def listed(self, kind: str, request: KfpRequest) -> list[dict[str, Any]]:

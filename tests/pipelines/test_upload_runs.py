@@ -13,6 +13,8 @@ from kfp_uploads import GOLDEN, Serve, upload
 from shoestring.backends.folder_store import FolderStore
 from shoestring.core import store_layout
 from shoestring.core.record import record_bytes
+from shoestring.pipelines.kfp_client import KfpServer, ServerAway, connect
+from shoestring.pipelines.upload import wait
 from shoestring.runtime.records.run_setup import EngineJob
 
 
@@ -103,6 +105,27 @@ def test_waiting_ends_with_the_run_and_its_exit_code(serve: Serve, last: str, co
     assert (f"Kubeflow reports the run as {last}" in ran.err) == (code == 1)
     reads = [one for one in server.requests("GET") if one["path"].endswith("/runs/run-1")]
     assert len(reads) == 3
+
+
+def test_waiting_goes_on_while_the_server_is_away(serve: Serve) -> None:
+    ran = serve("--states", "RUNNING,503,502,429,SUCCEEDED").upload("--run", "--recipe", "flights", "--wait")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.splitlines()[-1] == "run-1: succeeded"
+
+
+def test_a_server_that_stays_away_or_refuses_ends_the_wait_with_the_command_that_follows_the_run(
+    serve: Serve,
+) -> None:
+    refused = serve("--states", "RUNNING,403").upload("--run", "--recipe", "flights", "--wait")
+    assert refused.code == 1
+    assert refused.err.splitlines()[0] == (
+        "shoestring: run-1 goes on; follow it with `shoestring watch run-1 --on CONTEXT --namespace kubeflow`"
+    )
+    away = serve("--states", "503")
+    assert away.upload("--run", "--recipe", "flights").code == 0
+    server = KfpServer(away.host)
+    with pytest.raises(ServerAway, match="HTTP 503"):
+        wait(connect(server), server, "run-1", max_away_s=0.0)
 
 
 def test_waiting_prints_one_json_object_on_stdout(serve: Serve) -> None:

@@ -28,7 +28,7 @@ from shoestring.cli.world_source import WorldSource
 from shoestring.config.world import World
 from shoestring.config.yaml_files import read_text
 from shoestring.core import store_layout
-from shoestring.core.errors import UnknownName, UsageError
+from shoestring.core.errors import ShoestringError, UnknownName, UsageError
 from shoestring.core.interfaces import Store
 from shoestring.data.recipe import find_recipe
 from shoestring.reporting.run_reader import read_run_story
@@ -140,6 +140,7 @@ SummaryOnOption = Annotated[
         "--on", help="with --wait: kubeconfig context of the cluster, from whose store the summary is read"
     ),
 ]
+UPLOADED_KEYS = ("pipeline", "pipeline_id", "version", "version_id")
 KUBEFLOW_NAMESPACE = "kubeflow"
 """Where the pipelines of a single-user Kubeflow run."""
 
@@ -170,19 +171,19 @@ def upload(
     when = kfp_cron(cron) if cron is not None else ""
     check_run_options(run, cron, run_id, wait)
     arguments = run_arguments(recipe, budget, deadline, seed, run_id, run or bool(when))
-    default_name = pipeline_name(file) if file else ""
-    where = DEFAULT_NAMESPACE if on is None else namespace or KUBEFLOW_NAMESPACE
-    opened = open_for_summary(WorldSource(world, store, on, where), wait)
+    name = name.strip() or (pipeline_name(file) if file else "")
+    where = namespace or KUBEFLOW_NAMESPACE
+    opened = open_for_summary(WorldSource(world, store, on, where if on else DEFAULT_NAMESPACE), wait)
     client, server = connect_to(host, namespace, token_env)
-    uploaded = upload_file(client, server, file, name.strip() or default_name)
-    state = "uploaded" if uploaded.is_new else "exists already"
+    uploaded = upload_file(client, server, file, name)
     started, links = start_runs(client, server, uploaded, arguments, run, when)
-    facts = {name: getattr(uploaded, name) for name in ("pipeline", "pipeline_id", "version", "version_id")}
-    facts |= started
+    facts = {key: getattr(uploaded, key) for key in UPLOADED_KEYS} | started
+    state = "uploaded" if uploaded.is_new else "exists already"
     lines = "\n".join([f"{uploaded.pipeline}: version {uploaded.version} {state}", *links])
     if wait:
         typer.echo(lines, err=as_json)
-        wait_for_end(client, server, facts, opened, as_json)
+        end = end_state(client, server, facts["run_id"], f"--on {on or 'CONTEXT'} --namespace {where}")
+        print_end(end, facts, opened, as_json)
     else:
         typer.echo(json.dumps(facts) if as_json else lines)
 
@@ -225,16 +226,29 @@ def open_for_summary(source: WorldSource, wait: bool) -> World | None:
     return source.open()
 
 
-def wait_for_end(
-    client: Any, server: Any, facts: dict[str, Any], opened: World | None, as_json: bool
-) -> None:
-    """Wait for the end of the run, print how it ended, and exit with 1 unless it succeeded.
+def end_state(client: Any, server: Any, job_id: str, where: str) -> Any:
+    """Wait for the end of a run, and return its state there. If a server that is away, or a key press, ends
+    the wait but not the run, print the command that follows it, with the options `where`.
 
-    `opened`: the world that it writes to, from which its summary is printed.
+    Raises:
+        ClusterError, KeyboardInterrupt.
     """
     from shoestring.pipelines.upload import wait
 
-    state = wait(client, server, facts["run_id"])
+    try:
+        return wait(client, server, job_id)
+    except (ShoestringError, KeyboardInterrupt):
+        typer.echo(
+            f"shoestring: {job_id} goes on; follow it with `shoestring watch {job_id} {where}`", err=True
+        )
+        raise
+
+
+def print_end(state: str, facts: dict[str, Any], opened: World | None, as_json: bool) -> None:
+    """Print how the run ended, and exit with 1 unless it succeeded.
+
+    `opened`: the world that it writes to, from which its summary is printed.
+    """
     summary = None if opened is None else stored_summary(opened.store, facts["run_id"])
     if state != "SUCCEEDED":
         typer.echo(f"shoestring: Kubeflow reports the run as {state}; its steps are at the link", err=True)
