@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -102,7 +102,17 @@ waiting = cheap_nights().filter(lambda case: start_time(case).not_before is not 
 """Runs that wait: most of those with a cheap night and without high priority."""
 
 
+EVERY_NIGHT = StartPolicy(
+    max_delay_s=86400.0,
+    min_saving=0.0,
+    windows=(PriceWindow(from_hour=0, to_hour=3, price_factor=0.21875),),
+)
+EQUAL_TOMORROW: Case = (datetime(2026, 1, 1, tzinfo=UTC), EVERY_NIGHT, "normal", 1.5, 105.41796875, None, 0)
+"""Midnight is as cheap tomorrow as today; rounding alone makes one of them cheaper."""
+
+
 @given(st.one_of(waiting, cases))
+@example(EQUAL_TOMORROW)
 def test_no_run_waits_beyond_the_maximum_or_the_deadline_and_urgent_runs_never_wait(case: Case) -> None:
     now, rules, priority, _, seconds, spare_s, _ = case
     found = start_time(case)

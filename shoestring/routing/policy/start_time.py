@@ -19,6 +19,9 @@ from shoestring.core.record import Record, utc_text
 MIN_WAIT_S = 1.0
 """Shorter delays, in seconds, are not worth a wait."""
 
+ROUNDING = 1e-9
+"""A share of the cost that may be the rounding of equal costs: no run waits for it."""
+
 
 class StartTime(Record):
     """The time at which a run may start.
@@ -118,7 +121,7 @@ def choose_start_time(
     later = window_edges(policy.windows, now, max_delay_s)
     best = min(later, key=lambda moment: (cost(moment), moment), default=None)
     saving = 1 - cost(best) / est_usd if best and est_usd > 0 else 0.0
-    if best and saving > 0 and saving >= policy.min_saving:
+    if best and saving >= max(policy.min_saving, ROUNDING):
         costs = f"${cost(best):.6f} then, ${est_usd:.6f} now, {saving:.0%} less"
         return StartTime(not_before=best, sentence=f"not before {utc_text(best)}: {costs}")
     low = priority == "low"
