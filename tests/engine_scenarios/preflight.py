@@ -22,6 +22,7 @@ RIGHTS = (
     ("get", "secrets"),
     ("get", "services"),
     ("get", "deployments"),
+    ("get", "pods"),
     ("list", "pods"),
     ("watch", "pods"),
     ("create", "pods"),

@@ -9,6 +9,7 @@ import shlex
 import sys
 from pathlib import Path
 
+import yaml
 from cluster_setup import CLUSTER
 from documented import tagged
 from kind_cluster import Kind, run
@@ -21,11 +22,11 @@ def kind_commands() -> list[str]:
 
 class Documentation:
     """The documented commands, and those that ran. Commands reach the cluster by a kubeconfig with one
-    context.
+    context, as its administrator, or as the account of `token`.
     """
 
-    def __init__(self, kubeconfig: Path) -> None:
-        self._kubeconfig = kubeconfig
+    def __init__(self, kubeconfig: Path, token: str = "") -> None:
+        self._kubeconfig, self._token = kubeconfig, token
         self.executed: set[str] = set()
 
     def command(self, beginning: str) -> str:
@@ -39,9 +40,12 @@ class Documentation:
         CommandFailed.
         """
         if cluster and not self._kubeconfig.exists():
-            config = run("kind", "get", "kubeconfig", "--name", cluster.name)
+            text = run("kind", "get", "kubeconfig", "--name", cluster.name)
             # The documented commands name the context of `make cluster`.
-            self._kubeconfig.write_text(config.replace(cluster.context, CLUSTER.context))
+            config = yaml.safe_load(text.replace(cluster.context, CLUSTER.context))
+            if self._token:
+                config["users"][0]["user"] = {"token": self._token}
+            self._kubeconfig.write_text(yaml.safe_dump(config))
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
         variables = (f"PATH={path}", f"KUBECONFIG={self._kubeconfig}")
         command = ("bash", "-euo", "pipefail", "-c", self.command(beginning))

@@ -12,7 +12,7 @@ import yaml
 
 from shoestring.backends.kubernetes.world_files import ClusterWorldFile, NodePool, PoolsFile, PricesFile
 from shoestring.backends.local import WORLD_MOUNT_PATH
-from shoestring.backends.s3.location import CREDENTIAL_VARIABLES
+from shoestring.backends.s3.location import CREDENTIAL_VARIABLES, CREDENTIALS_SECRET
 from shoestring.config.budgets import Budgets
 from shoestring.config.policy import Policy
 from shoestring.config.world import IMAGES, WORLD_FILES
@@ -25,6 +25,8 @@ from shoestring.pricing.rows import parse_rows
 
 ROOT = Path(__file__).parents[2]
 MANIFESTS = ROOT / "manifests"
+CLUSTER_PAGE = (ROOT / "docs" / "cluster.md").read_text()
+BINDINGS = ("RoleBinding", "ClusterRoleBinding")
 OVERLAYS = sorted(path.parent for path in MANIFESTS.glob("overlays/*/kustomization.yaml"))
 DATA = {
     "world": ClusterWorldFile,
@@ -125,15 +127,45 @@ def test_shoestrings_namespaces_enforce_the_restricted_level() -> None:
         assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
 
 
-def test_no_rule_grants_a_wildcard_or_a_secret() -> None:
+def test_no_rule_grants_a_wildcard() -> None:
     for path, rule in RULES:
         granted = {*rule["apiGroups"], *rule["resources"], *rule["verbs"]}
-        assert not granted & {"*", "secrets", "escalate", "bind", "impersonate"}, path
+        assert not granted & {"*", "escalate", "bind", "impersonate"}, path
+
+
+def test_one_role_alone_grants_a_secret_and_the_manifests_bind_it_to_nobody() -> None:
+    (role,) = [
+        (document["kind"], document["metadata"]["name"], rule["resourceNames"])
+        for _, document in OBJECTS
+        for rule in document.get("rules", [])
+        if "secrets" in rule["resources"]
+    ]
+    assert role == ("Role", "shoestring-store-reader", [CREDENTIALS_SECRET])
+    bound = {each["roleRef"]["name"] for kind in BINDINGS for each in of_kind(kind)}
+    assert bound and not bound & {"shoestring-reader", "shoestring-store-reader"}
+
+
+def test_the_roles_for_readers_are_the_rows_of_their_table() -> None:
+    section = CLUSTER_PAGE.partition("## Reading from your own machine\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| ([a-z, ]+) ([a-z/]+)(?:: (.*))? \| `(\S+)` \|", section, re.M)
+    assert len(rows) == section.count("\n|") - 2, "a row of the table is malformed"
+    documented = {
+        (role, what, tuple(re.findall(r"`(\S+)`", names))): set(verbs.split(", "))
+        for verbs, what, names, role in rows
+    }
+    assert documented == {
+        (document["metadata"]["name"], what, tuple(rule.get("resourceNames", ()))): set(rule["verbs"])
+        for path, document in OBJECTS
+        if path.name == "readers.yaml"
+        for rule in document["rules"]
+        for what in rule["resources"]
+    }
+    world = tuple(f"shoestring-{name}" for name in WORLD_FILES)
+    assert documented["shoestring-reader", "configmaps", world] == {"get"}
 
 
 def test_every_rule_is_in_the_table_of_rights() -> None:
-    table = (ROOT / "docs" / "cluster.md").read_text()
-    rows = [line for line in table.splitlines() if line.startswith("|")]
+    rows = [line for line in CLUSTER_PAGE.splitlines() if line.startswith("|")]
     for path, rule in RULES:
         for resource in rule["resources"]:
             for verb in rule["verbs"]:
