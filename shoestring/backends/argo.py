@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoestring.backends.kubernetes.api import Item, KubeApi, connect
+from shoestring.backends.kubernetes.rights import READER, Right
 from shoestring.core.errors import UnknownName, UsageError
 from shoestring.routing.placement import KUBEFLOW_RUN_LABEL
 
@@ -72,7 +73,8 @@ class Argo:
 
         Raises UsageError if the WorkflowTemplate is missing; ClusterError.
         """
-        if self._api.get(f"{self._path}/workflowtemplates/{template}", "get workflowtemplates") is None:
+        right = Right("get", "workflowtemplates", self._namespace)
+        if self._api.get(f"{self._path}/workflowtemplates/{template}", right) is None:
             raise UsageError(self._missing_template(template))
         arguments = {"parameters": [{"name": key, "value": value} for key, value in parameters.items()]}
         workflow = {
@@ -81,7 +83,7 @@ class Argo:
             "metadata": {"name": name},
             "spec": {"workflowTemplateRef": {"name": template}, "arguments": arguments},
         }
-        self._api.create(f"{self._path}/workflows", workflow, "create workflows")
+        self._api.create(f"{self._path}/workflows", workflow, Right("create", "workflows", self._namespace))
 
     def _missing_template(self, template: str) -> str:
         pipeline = "" if template == TEMPLATE else " --pipeline MODULE:NAME"
@@ -97,10 +99,10 @@ class Argo:
 
         Raises UnknownName, ClusterError.
         """
-        named = self._api.get(f"{self._path}/workflows/{run}", "get workflows")
+        named = self._api.get(f"{self._path}/workflows/{run}", self._right("get"))
         if named is not None and run_of_workflow(named).run_id != run:
             return run_of_workflow(named)
-        workflows = list(self._api.list(f"{self._path}/workflows", "list workflows"))
+        workflows = list(self._api.list(f"{self._path}/workflows", self._right("list")))
         found = find_workflow(run, workflows) or named
         if found is None:
             names = [each["metadata"]["name"] for each in workflows]
@@ -109,10 +111,13 @@ class Argo:
 
     def read(self, name: str) -> ArgoProgress:
         """Return the progress of a Workflow. Raises UnknownName, ClusterError."""
-        workflow = self._api.get(f"{self._path}/workflows/{name}", "get workflows")
+        workflow = self._api.get(f"{self._path}/workflows/{name}", self._right("get"))
         if workflow is None:
             raise UnknownName(f"Workflow in namespace {self._namespace}", name, [])
         return parse_progress(workflow)
+
+    def _right(self, verb: str) -> Right:
+        return Right(verb, "workflows", self._namespace, READER)
 
 
 def open_argo(context: str, namespace: str) -> Argo:

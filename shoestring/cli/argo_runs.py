@@ -182,13 +182,17 @@ def is_done(progress: ArgoProgress) -> bool:
 
 
 def find_on(context: str, namespace: str, run: str) -> RunWorkflow | None:
-    """Return the newest Workflow of a run on the cluster; None if there is none, or none may be read.
+    """Return the newest Workflow of a run on the cluster; None if there is none, or none may be read, which
+    is printed.
 
     Raises ClusterError.
     """
     try:
         return open_argo(context, namespace).find(run)
-    except (UnknownName, NotAllowed):
+    except UnknownName:
+        return None
+    except NotAllowed as error:
+        typer.echo(f"{error}; until then its store alone is read", err=True)
         return None
 
 

@@ -18,7 +18,7 @@ ShoestringError                 exit code 1; the message is complete
 │   ├── StoreFull               no space left
 │   └── SourceUnreachable       the server of a source does not answer: run again when it does
 ├── ClusterError                the cluster could not be read
-│   └── NotAllowed              the service account lacks a right: names it, and the manifest that grants it
+│   └── NotAllowed              an account lacks a right: names it, and the role that grants it
 ├── LedgerCorrupt               a hash, a sequence or a balance is wrong: names the entry
 ├── LedgerConflict              the account is in a state that does not allow it: read the state, then decide
 ├── StageFailed                 the stage's own code failed
@@ -144,12 +144,7 @@ class ClusterError(ShoestringError):
 
 
 class NotAllowed(ClusterError):
-    def __init__(self, permission: str, answer: str) -> None:
-        self.permission, self.answer = permission, answer
-        super().__init__(
-            f"the cluster does not allow this service account to {permission} ({answer}): see "
-            "manifests/base/accounts.yaml"
-        )
+    pass
 
 
 class LedgerCorrupt(ShoestringError):

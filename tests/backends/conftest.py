@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import sys
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -129,6 +131,21 @@ def lab(kube: KubeServer, s3_server: S3Server, finished: Finished, tmp_path: Pat
     found = RemoteLab(kube, s3_server, location, finished, tmp_path)
     found.install()
     return found
+
+
+@pytest.fixture
+def relay(lab: RemoteLab, tmp_path: Path) -> dict[str, str]:
+    """Return the variables with which `kubectl port-forward` relays to the store."""
+    program = tmp_path / "bin" / "kubectl"
+    program.parent.mkdir()
+    script = Path(__file__).parent / "relay_kubectl.py"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{script}" "$@"\n')
+    program.chmod(0o755)
+    return {
+        "PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}",
+        "RELAY_TO": lab.s3.endpoint,
+        "RELAY_LOG": str(tmp_path / "relay.log"),
+    }
 
 
 @pytest.fixture

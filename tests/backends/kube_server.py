@@ -19,8 +19,9 @@ CONTEXT = "lab"
 
 @dataclass
 class KubeServer:
-    """`objects`: by path. `denied`: parts of paths that this account may not read. `written`: requests that
-    are not reads. `new_status`: the status that a created object gets.
+    """`objects`: by path. `denied`: parts of `VERB PATH` of requests that this account may not make, with
+    VERB as in a rule of a role. `written`: requests that are not reads. `new_status`: the status that a
+    created object gets. `signed_in`: whether the server accepts the account's credentials.
     """
 
     port: int
@@ -28,6 +29,7 @@ class KubeServer:
     denied: list[str] = field(default_factory=list)
     written: list[str] = field(default_factory=list)
     new_status: dict[str, Any] = field(default_factory=dict)
+    signed_in: bool = True
 
     def kubeconfig(self, path: Path) -> Path:
         content = {
@@ -47,9 +49,19 @@ class KubeServer:
     def create(self, path: str, item: dict[str, Any]) -> None:
         self.objects[f"{path}/{item['metadata']['name']}"] = item | {"status": self.new_status}
 
+    def refusal(self, method: str, path: str) -> str:
+        """Return the API server's sentence on a request that is denied; empty: it is not."""
+        namespace, *parts = path.partition("/namespaces/")[2].split("/")
+        resource = [parts[0], *parts[2:]] if parts else [path.rpartition("/")[2]]
+        verb = {"POST": "create", "PATCH": "patch"}.get(method) or ("get" if parts[1:] else "list")
+        if not any(part in f"{verb} {path}" for part in self.denied):
+            return ""
+        named = f'{resource[0]} "{parts[1]}"' if parts[1:] else resource[0]
+        group = path.split("/")[2] if path.startswith("/apis/") else ""
+        what = f'cannot {verb} resource "{"/".join(resource)}" in API group "{group}"'
+        return f'{named} is forbidden: User "ann" {what} in the namespace "{namespace}"'
+
     def answer(self, path: str) -> tuple[int, dict[str, Any]]:
-        if any(part in path for part in self.denied):
-            return 403, {"message": f"User ann may not read {path}"}
         if path in self.objects:
             return 200, self.objects[path]
         below = [each for key, each in self.objects.items() if key.rpartition("/")[0] == path]
@@ -62,9 +74,16 @@ class KubeHandler(BaseHTTPRequestHandler):
         path, size = urlsplit(self.path).path, int(self.headers.get("Content-Length") or 0)
         if self.command != "GET":
             kube.written.append(f"{self.command} {self.path}")
-        if self.command == "POST":
-            kube.create(path, json.loads(self.rfile.read(size)))
-        status, content = (201, {}) if self.command == "POST" else kube.answer(path)
+        received = self.rfile.read(size)
+        if not kube.signed_in:
+            status, content = 401, {"message": "Unauthorized"}
+        elif refusal := kube.refusal(self.command, path):
+            status, content = 403, {"message": refusal}
+        elif self.command == "POST":
+            kube.create(path, json.loads(received))
+            status, content = 201, {}
+        else:
+            status, content = kube.answer(path)
         body = json.dumps(content).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))

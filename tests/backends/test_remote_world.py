@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import re
-import sys
 import threading
 from pathlib import Path
 
@@ -98,7 +96,8 @@ def test_credentials_of_the_environment_need_no_right_to_read_the_secret(lab: Re
     lab.kube.denied.append("/secrets/")
     refused = lab.on("runs")
     assert refused.code == 2
-    assert "does not allow you to get secrets in namespace shoestring" in refused.err
+    assert "does not allow you to get secrets in namespace shoestring (" in refused.err
+    assert "Role shoestring-store-reader of manifests/base/readers.yaml; or set" in refused.err
     assert "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" in refused.err
     assert lab.on("runs", **environment(READER)).code == 0
 
@@ -109,13 +108,6 @@ def test_a_missing_secret_is_reported_with_the_alternative(lab: RemoteLab) -> No
     assert ran.code == 2
     assert "has no Secret shoestring-s3" in ran.err
     assert "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" in ran.err
-
-
-def test_a_right_that_is_missing_is_named(lab: RemoteLab) -> None:
-    lab.kube.denied.append("/configmaps/")
-    ran = lab.on("runs")
-    assert ran.code == 1
-    assert "does not allow you to get configmaps in namespace shoestring" in ran.err
 
 
 def test_a_plan_on_a_cluster_uses_its_pools_and_writes_nothing(lab: RemoteLab) -> None:
@@ -130,30 +122,12 @@ def test_a_plan_on_a_cluster_uses_its_pools_and_writes_nothing(lab: RemoteLab) -
 def test_a_reaper_outside_the_cluster_reaps_the_namespace_that_it_is_given(lab: RemoteLab) -> None:
     ran = lab.on("reap", **environment(ADMIN))
     assert ran.code == 0, ran.err
-    lab.kube.denied.append(f"/namespaces/{NAMESPACE}/pods")
-    denied = lab.on("reap", **environment(ADMIN))
-    assert (denied.code, "to list pods in namespace shoestring" in denied.err + denied.out) == (1, True)
 
 
 def test_a_command_that_writes_asks_for_the_right_to(lab: RemoteLab) -> None:
     ran = lab.on("approve", lab.run_id, "--by", "Ann", "--usd", "1")
     assert ran.code == 1
     assert re.search(r"PUT .* access key 'reader' has no permission", ran.err)
-
-
-@pytest.fixture
-def relay(lab: RemoteLab, tmp_path: Path) -> dict[str, str]:
-    """Return the variables with which `kubectl port-forward` relays to the store."""
-    program = tmp_path / "bin" / "kubectl"
-    program.parent.mkdir()
-    script = Path(__file__).parent / "relay_kubectl.py"
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{script}" "$@"\n')
-    program.chmod(0o755)
-    return {
-        "PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}",
-        "RELAY_TO": lab.s3.endpoint,
-        "RELAY_LOG": str(tmp_path / "relay.log"),
-    }
 
 
 @pytest.mark.parametrize(

@@ -173,13 +173,13 @@ def test_without_the_right_to_read_nodes_only_declared_pools_are_used_with_a_not
     assert [name for name, _ in found["pools"]] == [f"big/{size}" for size in (1, 2, 4, 8, 16, 32, 64)]
     assert all(unknown for _, unknown in found["pools"])
     (note,) = found["notes"]
-    assert "the cluster does not allow this service account to list nodes" in note
+    assert "the cluster does not allow you to list nodes" in note
     assert "manifests/base/accounts.yaml; until then only pools of pools.yaml are used" in note
 
 
 def test_without_that_right_and_declared_pools_the_missing_right_is_named(kind: Kind, tmp_path: Path) -> None:
     found = read_without_rights(kind, tmp_path)
-    assert "does not allow this service account to list nodes" in found["WorldError"]
+    assert "does not allow you to list nodes" in found["WorldError"]
     assert (
         "or declare pools with their machine in pools.yaml, which need no such right" in found["WorldError"]
     )

@@ -19,6 +19,7 @@ import urllib3
 from pydantic_core import from_json
 from urllib3.exceptions import HTTPError
 
+from shoestring.backends.kubernetes.rights import Right, missing_right
 from shoestring.core.errors import ClusterError, NotAllowed, UsageError
 
 # https://kubernetes.io/docs/tasks/run-application/access-api-from-pod/
@@ -36,42 +37,48 @@ class KubeApi:
     """The API of one cluster.
 
     `headers` is called before every request, since tokens are renewed while a process runs. `server_time` is
-    the server's clock at its last response, to the second. `permission` is the right that a request needs, in
-    the words of an error message.
+    the server's clock at its last response, to the second. `account` is who asks, in the words of an error
+    message.
     """
 
-    def __init__(self, host: str, http: urllib3.PoolManager, headers: Callable[[], dict[str, str]]) -> None:
-        self._host, self._http, self._headers = host, http, headers
+    def __init__(
+        self,
+        host: str,
+        http: urllib3.PoolManager,
+        headers: Callable[[], dict[str, str]],
+        account: str = "you",
+    ) -> None:
+        self._host, self._http, self._headers, self._account = host, http, headers, account
         self.server_time: datetime | None = None
 
-    def get(self, path: str, permission: str) -> Item | None:
+    def get(self, path: str, right: Right) -> Item | None:
         """Return one object; None if it does not exist. Raises NotAllowed, ClusterError."""
-        return self._request("GET", path, permission)
+        return self._request("GET", path, right)
 
-    def create(self, path: str, item: Item, permission: str) -> Item | None:
+    def create(self, path: str, item: Item, right: Right) -> Item | None:
         """Create one object and return it; None if the cluster has no such path.
 
         Raises NotAllowed, ClusterError.
         """
-        return self._request("POST", path, permission, body=item)
+        return self._request("POST", path, right, body=item)
 
-    def patch(self, path: str, change: Item, permission: str, *, uid: str, version: str = "") -> bool:
+    def patch(self, path: str, change: Item, right: Right, *, uid: str, version: str = "") -> bool:
         """Change one object; return False if it is another one now, or went away.
 
         `version`: also if it changed since it was read. Raises NotAllowed, ClusterError.
         """
         same = {"uid": uid} | ({"resourceVersion": version} if version else {})
         body = change | {"metadata": change.get("metadata", {}) | same}
-        return self._request("PATCH", path, permission, body=body, missing=(404, 409)) is not None
+        return self._request("PATCH", path, right, body=body, missing=(404, 409)) is not None
 
-    def list(self, path: str, permission: str, **query: str) -> Iterator[Item]:
+    def list(self, path: str, right: Right, **query: str) -> Iterator[Item]:
         """Yield all objects under a path, which are read in pages. Raises NotAllowed, ClusterError."""
         # Without resourceVersion=0: a list from the server's cache ignores `limit`, and 5,000 pods are 40 MB
         # of JSON at once, 300 MB when parsed.
         token: str | None = ""
         while token is not None:
             page = query | {"limit": str(PAGE_SIZE)} | ({"continue": token} if token else {})
-            found = self._request("GET", path, permission, page) or {}
+            found = self._request("GET", path, right, page) or {}
             yield from found.get("items") or []
             token = found.get("metadata", {}).get("continue") or None
 
@@ -79,7 +86,7 @@ class KubeApi:
         self,
         verb: str,
         path: str,
-        permission: str,
+        right: Right,
         query: dict[str, str] | None = None,
         body: Item | None = None,
         missing: tuple[int, ...] = (404,),
@@ -99,12 +106,16 @@ class KubeApi:
             raise ClusterError(
                 f"{self._host} is not a Kubernetes API: it answered with status {response.status} and no JSON"
             ) from None
-        if response.status in (401, 403):
-            raise NotAllowed(permission, str(content.get("message") or response.reason))
+        message = str(content.get("message") or response.reason)
+        if response.status == 401:
+            raise NotAllowed(
+                f"the cluster at {self._host} does not accept the credentials ({message}): renew them"
+            )
+        if response.status == 403:
+            raise missing_right(right, message, self._account)
         if response.status in missing:
             return None
         if response.status not in (200, 201, 202):
-            message = content.get("message", response.reason)
             raise ClusterError(f"the cluster at {self._host} answered {response.status} to {path}: {message}")
         return content
 
@@ -138,7 +149,10 @@ def connect(context: str | None = None) -> KubeApi:
     address = f"[{host}]" if ":" in host else host
     http = urllib3.PoolManager(ca_certs=str(authority), cert_reqs="CERT_REQUIRED")
     return KubeApi(
-        f"https://{address}:{port}", http, lambda: {"authorization": f"Bearer {token.read_text().strip()}"}
+        f"https://{address}:{port}",
+        http,
+        lambda: {"authorization": f"Bearer {token.read_text().strip()}"},
+        "this service account",
     )
 
 

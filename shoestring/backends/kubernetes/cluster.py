@@ -24,6 +24,7 @@ from shoestring.backends.kubernetes.pools import (
     price_shares,
     take_snapshot,
 )
+from shoestring.backends.kubernetes.rights import POD_READER, ROUTER, Right
 from shoestring.backends.kubernetes.world_files import (
     ClusterFiles,
     NodePool,
@@ -51,6 +52,7 @@ SNAPSHOT_TTL_S = 10.0
 """A decision asks for the pools several times, and is given the same snapshot for this long."""
 
 IDENTITY_VARIABLES = ("SHOESTRING_POD_NAMESPACE", "SHOESTRING_POD_UID", "SHOESTRING_POD_NAME")
+LIST_NODES, LIST_PODS = Right("list", "nodes", role=ROUTER), Right("list", "pods", role=ROUTER)
 UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
 
 
@@ -94,8 +96,8 @@ class KubeCluster:
     def _read(self) -> ClusterSnapshot:
         try:
             with garbage_collection_paused():
-                nodes = [parse_node(item) for item in self._api.list("/api/v1/nodes", "list nodes")]
-                pods = self._api.list("/api/v1/pods", "list pods in all namespaces", fieldSelector=UNFINISHED)
+                nodes = [parse_node(item) for item in self._api.list("/api/v1/nodes", LIST_NODES)]
+                pods = self._api.list("/api/v1/pods", LIST_PODS, fieldSelector=UNFINISHED)
                 return take_snapshot(
                     nodes, [pod for item in pods if (pod := parse_pod(item))], self._declared
                 )
@@ -125,11 +127,8 @@ class KubeCluster:
                 return PodLifetime(alive=True)
 
     def _newest_lifetime(self, pod: LabelledPod) -> PodLifetime:
-        path, permission = (
-            f"/api/v1/namespaces/{pod.namespace}/pods",
-            f"list pods in namespace {pod.namespace}",
-        )
-        found = self._api.list(path, permission, labelSelector=pod.selector)
+        path, right = f"/api/v1/namespaces/{pod.namespace}/pods", Right("list", "pods", pod.namespace)
+        found = self._api.list(path, right, labelSelector=pod.selector)
         # By creation: a pod that no node has accepted yet is newer than one that has ended.
         in_order = sorted(found, key=lambda item: str(item["metadata"]["creationTimestamp"]))
         lifetimes = [pod_lifetime(item, self._now()) for item in in_order]
@@ -138,12 +137,9 @@ class KubeCluster:
         return replace(lifetimes[-1], earlier=tuple(lifetimes[:-1]))
 
     def _lifetime(self, pod: ClusterPod) -> PodLifetime:
-        path, permission = (
-            f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}",
-            f"get pods in namespace {pod.namespace}",
-        )
+        path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
         try:
-            item = self._api.get(path, permission)
+            item = self._api.get(path, Right("get", "pods", pod.namespace, POD_READER))
         except ClusterError as error:
             if pod != self._own_pod or isinstance(error, NotAllowed):
                 raise

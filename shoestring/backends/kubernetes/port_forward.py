@@ -9,12 +9,16 @@ import subprocess
 import threading
 from dataclasses import dataclass
 
+from shoestring.backends.kubernetes.rights import STORE_READER, Right, missing_right
 from shoestring.core.errors import ClusterError
 
 READY_TIMEOUT_S = 20
 """Seconds for which kubectl waits for a running pod of the service; its default is a minute."""
 RESTART_AFTER_S = 1.0
 """Seconds before a forward that broke is started again. kubectl ends it when the service's pod goes away."""
+
+DENIED = re.compile(r'cannot (?P<verb>\w+) resource "(?P<resource>[\w/]+)"')
+"""The API server's words for a right that is missing, which kubectl prints."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +34,7 @@ class ForwardedPort:
     """A port of this machine that leads to a service. It is opened again when it breaks, until `close`."""
 
     def __init__(self, context: str, service: Service) -> None:
-        """Raises ClusterError: kubectl is missing, or cannot forward the port."""
+        """Raises ClusterError: kubectl is missing, or cannot forward the port; NotAllowed, which is one."""
         if not shutil.which("kubectl"):
             raise ClusterError(
                 f"the store is the service {service.name} in namespace {service.namespace} of {context}, and "
@@ -46,6 +50,9 @@ class ForwardedPort:
         if found is None:
             _, errors = self._process.communicate()
             reason = " ".join(errors.split()) or f"kubectl printed {line!r}"
+            if denied := DENIED.search(reason):
+                right = Right(denied["verb"], denied["resource"], service.namespace, STORE_READER)
+                raise missing_right(right, reason)
             raise ClusterError(
                 f"cannot forward a port to service {service.name} in namespace {service.namespace}: {reason}"
             )

@@ -9,12 +9,14 @@ from __future__ import annotations
 import atexit
 import base64
 import shutil
+import socket
 import tempfile
 from pathlib import Path
 
 from shoestring.backends.kubernetes.api import Item, KubeApi, connect
 from shoestring.backends.kubernetes.cluster import open_cluster_world
 from shoestring.backends.kubernetes.port_forward import Service, forward_port
+from shoestring.backends.kubernetes.rights import READER, STORE_READER, Right
 from shoestring.backends.kubernetes.world_files import read_world
 from shoestring.backends.s3.location import (
     CREDENTIAL_VARIABLES,
@@ -56,7 +58,7 @@ def fetch_world_files(api: KubeApi, context: str, namespace: str) -> Path:
     folder = Path(tempfile.mkdtemp(prefix="shoestring-world-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     for name in WORLD_FILES:
-        found = read_object(api, namespace, "configmaps", f"shoestring-{name}")
+        found = read_object(api, Right("get", "configmaps", namespace, READER), f"shoestring-{name}")
         if found is None:
             raise UsageError(
                 f"there is no ConfigMap shoestring-{name} in namespace {namespace} of {context}: name the "
@@ -70,24 +72,17 @@ def fetch_world_files(api: KubeApi, context: str, namespace: str) -> Path:
     return folder
 
 
-def read_object(api: KubeApi, namespace: str, kind: str, name: str) -> Item | None:
-    """Return an object; None if there is none. Raises ClusterError, which names the missing right."""
-    right = f"get {kind} in namespace {namespace}"
-    try:
-        return api.get(f"/api/v1/namespaces/{namespace}/{kind}/{name}", right)
-    except NotAllowed as error:
-        raise ClusterError(
-            f"the cluster does not allow you to {right}, where {name} is ({error.answer}): ask its "
-            "administrator for the right"
-        ) from None
+def read_object(api: KubeApi, right: Right, name: str) -> Item | None:
+    """Return an object; None if there is none. Raises NotAllowed, ClusterError."""
+    return api.get(f"/api/v1/namespaces/{right.namespace}/{right.resource}/{name}", right)
 
 
 def secret_credentials(api: KubeApi, context: str, namespace: str) -> Credentials:
     """Return the store's credentials of the pods. Raises UsageError, which names the alternative."""
     alternative = f"set {' and '.join(CREDENTIAL_VARIABLES)} to credentials that may read the store"
     try:
-        found = read_object(api, namespace, "secrets", CREDENTIALS_SECRET)
-    except ClusterError as error:
+        found = read_object(api, Right("get", "secrets", namespace, STORE_READER), CREDENTIALS_SECRET)
+    except NotAllowed as error:
         raise UsageError(f"{error}; or {alternative}") from None
     coded = (found or {}).get("data") or {}
     values = {name: base64.b64decode(text).decode() for name, text in coded.items()}
@@ -102,7 +97,7 @@ def secret_credentials(api: KubeApi, context: str, namespace: str) -> Credential
 
 def store_address(api: KubeApi, context: str, namespace: str, location: S3Location) -> str:
     """Return where the store is reached from here: a forwarded port if its endpoint is a service of the
-    cluster, else empty.
+    cluster, else empty. Raises ClusterError.
     """
     match location.host.split("."):
         case ["localhost"]:
@@ -117,8 +112,24 @@ def store_address(api: KubeApi, context: str, namespace: str, location: S3Locati
 
 
 def is_service(api: KubeApi, namespace: str, name: str) -> bool:
-    """Return whether NAME.NAMESPACE is a service; False where that may not be asked."""
+    """Return whether NAME.NAMESPACE is a service; False where that may not be asked, and it is a host.
+
+    Raises ClusterError: it is not a host either.
+    """
     try:
-        return api.get(f"/api/v1/namespaces/{namespace}/services/{name}", "get services") is not None
-    except NotAllowed:
+        return read_object(api, Right("get", "services", namespace, STORE_READER), name) is not None
+    except NotAllowed as error:
+        host = f"{name}.{namespace}"
+        if is_host(host):
+            return False
+        raise ClusterError(
+            f"the store's host {host} is not known on this machine, and may be a service: {error}"
+        ) from None
+
+
+def is_host(name: str) -> bool:
+    """Return whether this machine knows the address of a host."""
+    try:
+        return bool(socket.getaddrinfo(name, None))
+    except OSError:
         return False

@@ -13,6 +13,7 @@ from shoestring.backends.kubernetes.pod_lifetime import (
     container_statuses,
     pod_lifetime,
 )
+from shoestring.backends.kubernetes.rights import REAPER, Right
 from shoestring.backends.local import WallClock
 from shoestring.core.errors import ClusterError
 from shoestring.core.interfaces import Clock, EndReason, StagePod
@@ -33,13 +34,13 @@ class KubePendingPods:
 
     def __init__(self, api: KubeApi, namespace: str, clock: Clock) -> None:
         self._api, self._path, self._clock = api, f"/api/v1/namespaces/{namespace}/pods", clock
-        self._scope = f"in namespace {namespace}"
+        self._namespace = namespace
 
     def pods(self) -> tuple[StagePod, ...]:
         """Return all stage pods that have not succeeded. Raises ClusterError."""
         found = self._api.list(
             self._path,
-            f"list pods {self._scope}",
+            self._right("list", "pods"),
             labelSelector=STAGE_LABEL,
             fieldSelector="status.phase!=Succeeded",
         )
@@ -60,13 +61,15 @@ class KubePendingPods:
             "metadata": {"annotations": {ENDED_ANNOTATION: f"{reason}: {message}"}},
             "spec": {"activeDeadlineSeconds": 1},
         }
-        permission = f"patch pods {self._scope}"
-        if not self._api.patch(path, overdue, permission, uid=uid, version=pod.version):
+        if not self._api.patch(path, overdue, self._right("patch", "pods"), uid=uid, version=pod.version):
             return False
         if pod.node_lost or not pod.node:
             failed = {"status": {"phase": "Failed", "reason": reason, "message": message}}
-            self._api.patch(f"{path}/status", failed, f"patch pods/status {self._scope}", uid=uid)
+            self._api.patch(f"{path}/status", failed, self._right("patch", "pods/status"), uid=uid)
         return True
+
+    def _right(self, verb: str, resource: str) -> Right:
+        return Right(verb, resource, self._namespace, REAPER)
 
 
 def stage_pods(items: Iterable[Mapping[str, Any]], now: datetime) -> tuple[StagePod, ...]:

@@ -88,7 +88,7 @@ class ClusterWithoutNodeRights(LocalCluster):
     """A cluster that lets no process read its nodes."""
 
     def pools(self) -> tuple[Pool, ...]:
-        raise NotAllowed("list nodes", "403")
+        raise NotAllowed("no right to list nodes")
 
 
 def test_the_exit_step_needs_no_right_to_read_nodes(world: World, flights_slice: Path) -> None:
