@@ -64,7 +64,8 @@ def route_theirs(world: World, request: RunRequest, folder: Path) -> Decision:
     """Route the component with little more than the smallest budget."""
     path, page = folder / "decision.json", folder / "page.md"
     with pytest.raises(BudgetTooSmall) as refused:
-        route(world, replace(request, run_id=f"{request.run_id}-0"), StageInputs(), str(path), str(page))
+        refused_one = replace(request, run_id=f"{request.run_id}-0", job_id=f"{request.job_id}0")
+        route(world, refused_one, StageInputs(), str(path), str(page))
     budget_usd = refused.value.smallest_usd + Decimal("0.0001")
     route(world, replace(request, budget_usd=budget_usd), StageInputs(), str(path), str(page))
     return Decision.model_validate_json(path.read_bytes())
