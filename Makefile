@@ -35,7 +35,7 @@ bytecode: $(VENV)/ready
 lint: $(VENV)/ready
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
 
-# docs/cli.md and docs/components.md, from the code.
+# docs/attempt-ends.md, docs/cli.md and docs/components.md, from the code.
 reference: $(VENV)/ready
 	$(BIN)/python docs/reference.py
 

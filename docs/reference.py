@@ -1,5 +1,5 @@
-"""Write docs/cli.md and docs/components.md from the code: `make reference`. tests/test_reference.py keeps
-them true.
+"""Write docs/attempt-ends.md, docs/cli.md and docs/components.md from the code: `make reference`.
+tests/test_reference.py keeps them true.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import yaml
 
 from shoestring.cli import app
 from shoestring.pipelines.kubeflow import compile_all
+from shoestring.runtime.records.ends import FINAL_CAUSES, RULES, EndRule
 
 DOCS = Path(__file__).parent
 MADE = "<!-- Made by `make reference`; do not edit. -->"
@@ -165,7 +166,38 @@ def components_page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-PAGES = {"cli.md": cli_page, "components.md": components_page}
+NEXT_ATTEMPT = {"": "", "memory": "with `memory_growth` times the memory", "silent": "once"}
+
+
+def next_attempt(rule: EndRule) -> str:
+    """Return whether a stage that ended so is tried again."""
+    if rule.cause is None:
+        return "unless the cause is " + ", ".join(f"`{each}`" for each in FINAL_CAUSES if each)
+    return NEXT_ATTEMPT.get(rule.cause, "no" if rule.cause in FINAL_CAUSES else "yes")
+
+
+def ends_page() -> str:
+    """Return the rules of how an attempt ends as Markdown."""
+    rows = [
+        f"| {cell(rule.when)} | {rule.status} | {'as stated' if rule.cause is None else rule.cause} "
+        f"| {rule.pays} | {next_attempt(rule)} |"
+        for rule in RULES
+    ]
+    head = ["| what is known | status | cause | it pays | tried again |", "|---|---|---|---|---|"]
+    parts = [
+        "# How an attempt ends",
+        MADE,
+        "The first row that holds decides the `status` and `cause` of the attempt's receipt. Everything that "
+        "ends or\nsettles an attempt asks these rules, in `runtime/records/ends.py`: its supervisor, the "
+        "launcher on a laptop,\nthe reaper, the next route step and the exit step.",
+        "\n".join([*head, *rows]),
+        "Where a node's times of a pod are known, the exit step corrects the dollars by them.\n"
+        "[operations.md](operations.md#retries) tells what the next attempt is given.",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+PAGES = {"attempt-ends.md": ends_page, "cli.md": cli_page, "components.md": components_page}
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from types import MappingProxyType
-from typing import Literal
 
 from shoestring.config.world import World
 from shoestring.core import store_layout
@@ -30,11 +29,10 @@ from shoestring.data.run_records import Run, RunStart, read_record
 from shoestring.pricing.throughput import hardware_of
 from shoestring.routing.decision import Choice, Decision
 from shoestring.routing.policy.policy_trial import trial_fields
+from shoestring.runtime.records.ends import EndEvidence, EndStatus, how_it_ended
 from shoestring.runtime.records.world_ledger import world_ledger
-from shoestring.spending.heartbeat import BROKE, SILENT, Heartbeat, is_out_of_memory, last_heartbeat
+from shoestring.spending.heartbeat import Heartbeat, last_heartbeat
 
-# How the cluster's reason begins if the reaper, or the deadline of the pod, ended a pod for money or silence.
-OUT_OF_MONEY, ENDED_SILENT = ("OutOfMoney", "DeadlineExceeded"), "Silent"
 NO_REASONS: Mapping[str, str] = MappingProxyType({})
 NO_USAGE = ResourceUsage()
 
@@ -49,7 +47,7 @@ class AttemptResult:
 
     decision_key: str
     pod: PodRef | None
-    status: Literal["done", "failed", "stopped", "lost"]
+    status: EndStatus
     started_at: datetime
     finished_at: datetime
     spent_usd: Decimal
@@ -157,21 +155,6 @@ def write_lost_receipts(
         world.store.put(receipt_key, record_bytes(lost))
 
 
-def lost_cause(pod_reason: str, heartbeat: Heartbeat) -> Cause:
-    """Return why an attempt ended whose supervisor did not settle it."""
-    if heartbeat.state == BROKE or pod_reason.startswith(OUT_OF_MONEY):
-        return "money"
-    if heartbeat.state == SILENT or pod_reason.startswith(ENDED_SILENT):
-        return "silent"
-    return "memory" if is_out_of_memory(pod_reason, heartbeat) else "lost"
-
-
-def lost_reason(pod_reason: str, heartbeat: Heartbeat) -> str:
-    if heartbeat.state == SILENT:
-        return "it wrote no heartbeats and was ended"
-    return "its pod ended without settling" + (f": {pod_reason}" if pod_reason else "")
-
-
 def lost_result(
     world: World,
     heartbeat: Heartbeat | None,
@@ -181,32 +164,27 @@ def lost_result(
     ledger_head: str,
 ) -> AttemptResult:
     """Return the result of an attempt whose pod is lost. `heartbeat` None: the pod never started."""
-    if heartbeat is None:
-        now = world.clock.now()
-        return AttemptResult(
-            decision_key=decision_key,
-            pod=None,
-            status="lost",
-            cause="lost",
-            reason=reason or "its pod never started",
-            spent_usd=spent_usd,
-            started_at=now,
-            finished_at=now,
-            ledger_head=ledger_head,
-        )
-    pod_reason = world.cluster.lifetime(heartbeat.pod).reason
-    return AttemptResult(
+    pod_reason = world.cluster.lifetime(heartbeat.pod).reason if heartbeat else ""
+    end, now = how_it_ended(EndEvidence(pod_reason=pod_reason, heartbeat=heartbeat)), world.clock.now()
+    result = AttemptResult(
         decision_key=decision_key,
-        pod=heartbeat.pod,
-        status="lost",
-        cause=lost_cause(pod_reason, heartbeat),
-        reason=reason or lost_reason(pod_reason, heartbeat),
+        pod=heartbeat.pod if heartbeat else None,
+        status=end.status,
+        cause=end.cause,
+        reason=reason or end.reason,
         spent_usd=spent_usd,
+        started_at=now,
+        finished_at=now,
+        ledger_head=ledger_head,
+    )
+    if heartbeat is None:
+        return result
+    return replace(
+        result,
         fees_usd=usd(heartbeat.fees_usd),
         prices=heartbeat.prices,
         usage=heartbeat.usage,
         changes=heartbeat.changes,
         started_at=heartbeat.started_at,
         finished_at=heartbeat.at,
-        ledger_head=ledger_head,
     )

@@ -20,8 +20,9 @@ from shoestring.core.record import record_bytes
 from shoestring.data.run_records import Run, RunStart, read_record
 from shoestring.routing.decision import Decision
 from shoestring.routing.placement import KUBEFLOW_RUN_LABEL, STAGE_LABEL
+from shoestring.runtime.records.ends import NOT_METERED, OUT_OF_MONEY, EndEvidence, how_it_ended
 from shoestring.runtime.records.overhead import overhead_times
-from shoestring.runtime.records.receipts import OUT_OF_MONEY, AttemptResult, make_receipt
+from shoestring.runtime.records.receipts import AttemptResult, make_receipt
 from shoestring.runtime.records.world_ledger import world_ledger
 from shoestring.spending.heartbeat import UNSUPERVISED, Heartbeat, last_heartbeat
 from shoestring.spending.ledger.account import Reservation
@@ -29,7 +30,6 @@ from shoestring.spending.ledger.ledger import Ledger
 from shoestring.spending.ledger.overruns import book_cost
 from shoestring.spending.meter import cost_between_usd
 
-NOT_METERED = "it is not metered"
 CHARGED = f"{NOT_METERED}: charged from its router to the next step"
 CHARGED_POD = f"{NOT_METERED}: charged by its pod's own times"
 
@@ -98,8 +98,9 @@ def _settle_one(
     decision = read_record(world.store, decision_key, Decision)
     lifetime = world.cluster.lifetime(heartbeat.pod)
     pods = attempts_pods(world, decision, lifetime)
-    found, failure = charged_time(world, run, start, heartbeat, pods), pods[-1].reason if pods else ""
-    fees_usd = decision.choice.incurred_usd(done=not failure) if decision.choice else Decimal(0)
+    found = charged_time(world, run, start, heartbeat, pods)
+    end = how_it_ended(EndEvidence(pod_reason=pods[-1].reason if pods else "", heartbeat=heartbeat))
+    fees_usd = decision.choice.incurred_usd(done=end.status == "done") if decision.choice else Decimal(0)
     cost_usd = cost_of_periods_usd(prices_of(heartbeat), found.periods) + fees_usd
     if not _book(ledger, start.account, name, min(cost_usd, reservation.amount_usd), cost_usd, found):
         return []
@@ -107,9 +108,9 @@ def _settle_one(
     result = AttemptResult(
         decision_key=decision_key,
         pod=heartbeat.pod,
-        status="failed" if failure else "done",
-        cause=("money" if failure.startswith(OUT_OF_MONEY) else "code") if failure else "",
-        reason=failure or f"{NOT_METERED}: its engine knows how it ended",
+        status=end.status,
+        cause=end.cause,
+        reason=end.reason,
         spent_usd=state.settled_usd[name],
         overrun_usd=state.overruns_usd.get(name, Decimal(0)),
         fees_usd=fees_usd,

@@ -20,7 +20,8 @@ from shoestring.core.record import record_bytes
 from shoestring.core.types import StageOutcome
 from shoestring.data.run_records import Run, read_record
 from shoestring.routing.decision import Decision
-from shoestring.runtime.records.receipts import OUT_OF_MONEY, write_lost_receipts
+from shoestring.runtime.records.ends import FINAL_CAUSES, OUT_OF_MONEY
+from shoestring.runtime.records.receipts import write_lost_receipts
 from shoestring.runtime.route_step.external_components import settle_external
 from shoestring.spending.heartbeat import (
     RUNNING_STATES,
@@ -44,8 +45,6 @@ ROUTER_RETRY_S = 60.0
 SILENT_EXIT_S = 5.0
 # Such a pod is waited for this long beyond that: twice the grace period that Kubernetes gives a pod.
 LOST_POD_WAIT_S = 60.0
-# Another attempt would end in the same way.
-FINAL_CAUSES = ("money", "code", "guardrail", "")
 # A supervisor that hangs once may not hang again. One that hangs twice would cost the whole budget.
 MAX_SILENT_RETRIES = 1
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from shoestring.core.errors import DataError
 from shoestring.core.pod_ref import LocalProcess
 from shoestring.core.record import record_bytes
+from shoestring.runtime.records.ends import EndEvidence, StageReport, how_it_ended
 from shoestring.runtime.supervisor.attempt import Attempt
 from shoestring.runtime.supervisor.child import (
     JOB_FILE,
@@ -99,35 +100,24 @@ def read_result(stage: str, path: Path) -> ChildResult | None:
 
 def child_result(attempt: Attempt, child: subprocess.Popen[bytes], scratch: Path) -> ChildResult:
     """Return how the child ended, from its result file or else from its exit code."""
-    result = read_result(attempt.stage, scratch / RESULT_FILE)
-    if result is None and attempt.stop_reason:
-        return ChildResult(status="stopped", cause=attempt.stop_cause, reason=attempt.stop_reason)
-    result = result or unreported_result(attempt.stage, child.returncode)
-    if result.status == "done":
-        return result
-    reasons, cause = [attempt.stop_reason, result.reason], result.cause
-    if result.status == "stopped":
-        cause = attempt.stop_cause or cause
-    elif ran_out_of_memory(attempt, child.returncode):
-        # The stage may have reported that a process of its own failed, and not why.
-        cause = "memory"
-        reasons.insert(1, f"the kernel killed a process of {attempt.stage} for memory")
-    return result.model_copy(update={"reason": "; ".join(filter(None, reasons)), "cause": cause})
-
-
-def unreported_result(stage: str, code: int) -> ChildResult:
-    """Return the result of a child that wrote none, from its exit code."""
-    how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-    return ChildResult(
-        status="failed",
-        cause="lost" if -code in (signal.SIGKILL, signal.SIGTERM) else "code",
-        reason=f"{stage}'s process ended without a result ({how}); "
-        "a resumed run continues from its checkpoint",
+    found = read_result(attempt.stage, scratch / RESULT_FILE)
+    evidence = EndEvidence(
+        stage=attempt.stage,
+        report=StageReport(found.status, found.cause, found.reason) if found else None,
+        stop_reason=attempt.stop_reason,
+        stop_cause=attempt.stop_cause,
+        exit_code=child.returncode,
+        memory_kill=ran_out_of_memory(attempt, child.returncode),
+    )
+    end = how_it_ended(evidence)
+    outcome = found.outcome if found and end.status == "done" else None
+    return ChildResult.model_validate(
+        {"status": end.status, "outcome": outcome, "cause": end.cause, "reason": end.reason}
     )
 
 
 def ran_out_of_memory(attempt: Attempt, code: int) -> bool:
-    """Return whether the kernel killed a process of a failed stage for memory.
+    """Return whether the kernel killed a process of the stage for memory.
 
     The container of a pod that has a memory limit counts the stage's own processes. Elsewhere others are
     counted, too, so the child itself must have been killed, and not by its supervisor.

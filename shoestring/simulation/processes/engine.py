@@ -15,8 +15,8 @@ from shoestring.routing.candidates import MS_PER_HOUR, NONE, Candidates
 from shoestring.routing.decide import choose
 from shoestring.routing.decision import Decision
 from shoestring.routing.offers.offer_costs import OfferBlock
+from shoestring.runtime.records.ends import FINAL_CAUSES
 from shoestring.runtime.records.overhead import overhead_usd_per_hour
-from shoestring.runtime.route_step.retry import FINAL_CAUSES
 from shoestring.simulation.attempt.attempt_end import AttemptEnd
 from shoestring.simulation.attempt.stage_attempt import simulate_attempt
 from shoestring.simulation.event_loop import Process, ProcessDied, Result

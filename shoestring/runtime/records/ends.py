@@ -1,0 +1,250 @@
+"""How an attempt ended: status and cause, from what its supervisor, its cluster and its last heartbeat tell.
+
+Pure. Supervisor, launcher, reaper and exit step ask here, each with what it knows. docs/attempt-ends.md is
+made from the rules.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from shoestring.core.receipt import Cause
+from shoestring.spending.heartbeat import BROKE, SILENT, UNSUPERVISED, Heartbeat, is_out_of_memory
+
+EndStatus = Literal["done", "stopped", "failed", "lost"]
+
+OUT_OF_MONEY, ENDED_SILENT = ("OutOfMoney", "DeadlineExceeded"), "Silent"
+"""How the cluster's reason begins if the reaper, or the pod's deadline, ended a pod for money or silence."""
+
+FINAL_CAUSES = ("money", "code", "guardrail", "")
+"""Causes with which another attempt would end as well."""
+
+NOT_METERED = "it is not metered"
+
+
+@dataclass(frozen=True, slots=True)
+class StageReport:
+    """How a stage's own code says that it ended."""
+
+    status: Literal["done", "stopped", "failed"]
+    cause: Cause = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndEvidence:
+    """What is known of an attempt that ended.
+
+    Of its supervisor, where that still ran: `report`, None if the stage wrote none; `stop_reason` and
+    `stop_cause`, if it stopped the stage; the `exit_code` of the stage's process, negative for a signal, None
+    if no supervisor saw it; and whether the kernel killed a process of the stage for memory. Of others:
+    `pod_reason`, the cluster's reason for the pod's end, and the last `heartbeat`.
+    """
+
+    stage: str = ""
+    report: StageReport | None = None
+    stop_reason: str = ""
+    stop_cause: Cause = ""
+    exit_code: int | None = None
+    memory_kill: bool = False
+    pod_reason: str = ""
+    heartbeat: Heartbeat | None = None
+
+    @property
+    def state(self) -> str:
+        """The state in the last heartbeat; empty without one."""
+        return self.heartbeat.state if self.heartbeat else ""
+
+    @property
+    def reported(self) -> str:
+        return self.report.status if self.report else ""
+
+    @property
+    def is_supervised_end(self) -> bool:
+        return self.exit_code is not None
+
+
+@dataclass(frozen=True, slots=True)
+class EndVerdict:
+    """How an attempt ended, as its receipt has it."""
+
+    status: EndStatus
+    cause: Cause
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class EndRule:
+    """One way to end. `when` and `pays`: for the table of the docs. `cause` None: the one that the supervisor
+    stopped it for, else the one that the stage reports.
+    """
+
+    when: str
+    holds: Callable[[EndEvidence], bool]
+    status: EndStatus
+    cause: Cause | None
+    reason: Callable[[EndEvidence], str]
+    pays: str
+
+    def end(self, evidence: EndEvidence) -> EndVerdict:
+        reported = evidence.report.cause if evidence.report else ""
+        stopped = evidence.stop_cause if self.status == "stopped" else ""
+        cause = (stopped or reported) if self.cause is None else self.cause
+        return EndVerdict(self.status, cause, self.reason(evidence))
+
+
+def _all_reasons(evidence: EndEvidence) -> str:
+    """Return why the supervisor stopped the stage, what the kernel did, and what the stage reports."""
+    killed = f"the kernel killed a process of {evidence.stage} for memory" if evidence.memory_kill else ""
+    report = evidence.report.reason if evidence.report else _exit_reason(evidence)
+    return "; ".join(filter(None, (evidence.stop_reason, killed, report)))
+
+
+def _stop_reasons(evidence: EndEvidence) -> str:
+    report = evidence.report.reason if evidence.report else ""
+    return "; ".join(filter(None, (evidence.stop_reason, report)))
+
+
+def _exit_reason(evidence: EndEvidence) -> str:
+    code = evidence.exit_code or 0
+    how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+    return (
+        f"{evidence.stage}'s process ended without a result ({how}); "
+        "a resumed run continues from its checkpoint"
+    )
+
+
+def _lost_reason(evidence: EndEvidence) -> str:
+    return "its pod ended without settling" + (f": {evidence.pod_reason}" if evidence.pod_reason else "")
+
+
+CLOCK = "its time by the supervisor's clock to its exit, and its fees"
+LAST_BEAT = "its time to one interval after its last heartbeat, at most its reservation"
+TO_ITS_END = "its time to the end that was recorded; without one, as if it were gone"
+POD_TIMES = "its pods' own times, with what is above its reservation"
+
+RULES: tuple[EndRule, ...] = (
+    EndRule(
+        "an external component's pod did not fail",
+        lambda it: it.state == UNSUPERVISED and not it.pod_reason,
+        "done",
+        "",
+        lambda _: f"{NOT_METERED}: its engine knows how it ended",
+        POD_TIMES,
+    ),
+    EndRule(
+        "an external component was ended for its money",
+        lambda it: it.state == UNSUPERVISED and it.pod_reason.startswith(OUT_OF_MONEY),
+        "failed",
+        "money",
+        lambda it: it.pod_reason,
+        POD_TIMES,
+    ),
+    EndRule(
+        "an external component's pod failed otherwise",
+        lambda it: it.state == UNSUPERVISED,
+        "failed",
+        "code",
+        lambda it: it.pod_reason,
+        POD_TIMES,
+    ),
+    EndRule(
+        "the stage reports that it is done",
+        lambda it: it.is_supervised_end and it.reported == "done",
+        "done",
+        "",
+        lambda it: it.report.reason if it.report else "",
+        CLOCK,
+    ),
+    EndRule(
+        "its supervisor stopped it, or it stopped itself and says so",
+        lambda it: (
+            it.is_supervised_end and (it.reported == "stopped" or (not it.report and it.stop_reason != ""))
+        ),
+        "stopped",
+        None,
+        _stop_reasons,
+        CLOCK,
+    ),
+    EndRule(
+        "the kernel killed a process of it for memory",
+        lambda it: it.is_supervised_end and it.memory_kill,
+        "failed",
+        "memory",
+        _all_reasons,
+        CLOCK,
+    ),
+    EndRule(
+        "the stage reports an error",
+        lambda it: it.is_supervised_end and it.reported == "failed",
+        "failed",
+        None,
+        _all_reasons,
+        CLOCK,
+    ),
+    EndRule(
+        "its process was killed (SIGKILL, SIGTERM) and left no report",
+        lambda it: it.exit_code in (-signal.SIGKILL, -signal.SIGTERM),
+        "failed",
+        "lost",
+        _all_reasons,
+        CLOCK,
+    ),
+    EndRule(
+        "its process ended otherwise and left no report",
+        lambda it: it.is_supervised_end,
+        "failed",
+        "code",
+        _all_reasons,
+        CLOCK,
+    ),
+    EndRule(
+        "it never wrote a heartbeat",
+        lambda it: it.heartbeat is None,
+        "lost",
+        "lost",
+        lambda _: "its pod never started",
+        "its pod's time on a node, where the reaper saw one; else $0",
+    ),
+    EndRule(
+        "reaper, launcher or Kubernetes ended it for its money",
+        lambda it: it.state == BROKE or it.pod_reason.startswith(OUT_OF_MONEY),
+        "lost",
+        "money",
+        _lost_reason,
+        TO_ITS_END,
+    ),
+    EndRule(
+        "reaper or launcher ended it for its silence",
+        lambda it: it.state == SILENT or it.pod_reason.startswith(ENDED_SILENT),
+        "lost",
+        "silent",
+        lambda it: "it wrote no heartbeats and was ended" if it.state == SILENT else _lost_reason(it),
+        TO_ITS_END,
+    ),
+    EndRule(
+        "the cluster reports that it ran out of memory, or that it was killed near its limit",
+        lambda it: is_out_of_memory(it.pod_reason, it.heartbeat),
+        "lost",
+        "memory",
+        _lost_reason,
+        LAST_BEAT,
+    ),
+    EndRule(
+        "its pod or its supervisor is gone",
+        lambda _: True,
+        "lost",
+        "lost",
+        _lost_reason,
+        LAST_BEAT,
+    ),
+)
+"""The first rule that holds decides."""
+
+
+def how_it_ended(evidence: EndEvidence) -> EndVerdict:
+    """Return how an attempt ended, by the first rule that holds."""
+    return next(rule for rule in RULES if rule.holds(evidence)).end(evidence)
