@@ -28,7 +28,7 @@ from shoestring.pipelines.argo_templates import (
 )
 from shoestring.pipelines.kubeflow import PIPELINES
 from shoestring.pipelines.routed import USER_ID
-from shoestring.pipelines.stage_graph import Yaml, routed_stages
+from shoestring.pipelines.stage_graph import ExternalStage, Yaml, routed_stages
 
 RECIPES = sorted(path.stem for path in (Path(__file__).parent / "recipes").glob("*.yaml"))
 API_VERSION = "argoproj.io/v1alpha1"
@@ -59,26 +59,45 @@ def workflow_template(pipeline: Any) -> Yaml:
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "podSpecPatch": executor_patch(),
-        "templateDefaults": {"container": container_defaults()},
         # Not earlier: the exit step reads when the pods began and ended. The pods of a failed run stay as
         # long as the Workflow, for their logs.
         "podGC": {"strategy": "OnWorkflowSuccess"},
         "ttlStrategy": {"secondsAfterCompletion": WORKFLOW_TTL_S},
-        "templates": [
-            run_template(stages),
-            {"name": "approve", "suspend": {}},
-            *(routed_template(stage) for stage in stages),
-            router_template(),
-            *(stage_template(stage) for stage in stages),
-            settle_template(),
-        ],
     }
+    templates = [
+        run_template(stages),
+        {"name": "approve", "suspend": {}},
+        *(routed_template(stage) for stage in stages),
+        router_template(),
+        *(stage_template(stage) for stage in stages),
+        settle_template(),
+    ]
+    spec |= with_container_defaults(
+        templates, {each.name for each in stages if isinstance(each, ExternalStage)}
+    )
     return {
         "apiVersion": API_VERSION,
         "kind": "WorkflowTemplate",
         "metadata": {"name": MessageToDict(pipeline.pipeline_spec)["pipelineInfo"]["name"]},
         "spec": spec,
     }
+
+
+def with_container_defaults(templates: list[Yaml], external: set[str]) -> Yaml:
+    """Return the templates, and what the containers of all but the external ones have.
+
+    Argo's own defaults cannot leave a template out, so beside external components each of ours has them.
+    """
+    defaults = container_defaults()
+    if not external:
+        return {"templateDefaults": {"container": defaults}, "templates": templates}
+    complete = [
+        each | {"container": defaults | each["container"]}
+        if "container" in each and each["name"] not in external
+        else each
+        for each in templates
+    ]
+    return {"templates": complete}
 
 
 def workflow_parameters() -> list[Yaml]:

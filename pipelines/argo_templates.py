@@ -7,8 +7,9 @@ import json
 from shoestring.backends.local import WORLD_MOUNT_PATH
 from shoestring.backends.s3.location import CREDENTIAL_VARIABLES, CREDENTIALS_SECRET
 from shoestring.config.world import IMAGES, WORLD_FILES
+from shoestring.pipelines.external_containers import OUTPUTS
 from shoestring.pipelines.routed import IDENTITY_FIELDS
-from shoestring.pipelines.stage_graph import RoutedStage, Yaml
+from shoestring.pipelines.stage_graph import ExternalStage, RoutedStage, Stage, Yaml, output_of
 from shoestring.routing.placement import ROUTE, RUN_LABEL, SETTLE, STAGE_LABEL
 
 # Always: also when the pod was deleted, as pods on preempted spot machines are.
@@ -47,10 +48,14 @@ def pod_template(
         "name": name,
         "inputs": declare_parameters(*inputs),
         "outputs": outputs,
-        "metadata": {"labels": {STAGE_LABEL: label, RUN_LABEL: "{{workflow.parameters.run_id}}"}},
+        "metadata": pod_labels(label),
         "serviceAccountName": account,
         "container": {"args": [*command, "--run-id", "{{workflow.parameters.run_id}}"]},
     }
+
+
+def pod_labels(label: str) -> Yaml:
+    return {"labels": {STAGE_LABEL: label, RUN_LABEL: "{{workflow.parameters.run_id}}"}}
 
 
 def container_defaults() -> Yaml:
@@ -133,8 +138,10 @@ def router_template() -> Yaml:
     )
 
 
-def stage_template(stage: RoutedStage) -> Yaml:
+def stage_template(stage: Stage) -> Yaml:
     """Return the template of a stage, in the pod that its router's patch describes."""
+    if isinstance(stage, ExternalStage):
+        return external_template(stage)
     key = f"{SCRATCH}/key"
     inputs = [
         word
@@ -155,58 +162,75 @@ def stage_template(stage: RoutedStage) -> Yaml:
     return template | {"podSpecPatch": "{{inputs.parameters.patch}}"}
 
 
-def routed_template(stage: RoutedStage) -> Yaml:
+def external_template(stage: ExternalStage) -> Yaml:
+    """Return the template of an external component: its own image and user, no credentials of the store."""
+    folder = {"name": "scratch", "mountPath": OUTPUTS}
+    return {
+        "name": stage.name,
+        "inputs": declare_parameters("patch", *stage.values),
+        "outputs": file_outputs(**{name: f"{OUTPUTS}/{name}" for name in stage.outputs}),
+        "metadata": pod_labels(stage.name),
+        "serviceAccountName": "shoestring-stage",
+        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+        "container": stage.container | ({"volumeMounts": [folder]} if stage.outputs else {}),
+        "podSpecPatch": "{{inputs.parameters.patch}}",
+    }
+
+
+def routed_template(stage: Stage) -> Yaml:
     """Return the template of route and stage, which are retried together: a lost pod needs a placement for
     the current prices.
 
-    It is not retried after a refusal, since the router would refuse again.
+    It is not retried after a refusal, since the router would refuse again. An external component is not
+    retried at all: it would begin again, whatever the reason of its end was.
     """
-    producers = {"upstream": stage.upstream, "side_input": stage.side_input}
-    inputs = {
-        name: forward_inputs(producer)[producer] if producer else "" for name, producer in producers.items()
-    }
-    routing = {"stage": stage.name, "needs": stage.needs} | inputs
-    decided = {name: f"{{{{tasks.route.outputs.parameters.{name}}}}}" for name in ("patch", "decision_key")}
+    reads, decides, outputs = list(stage.arguments), ["patch"], ["key"]
+    key_of = {"upstream": stage.upstream, "side_input": stage.side_input}
+    if isinstance(stage, RoutedStage):
+        decides.append("decision_key")
+        routing = {name: forward_inputs(key)[key] if key else "" for name, key in key_of.items()}
+        passed = forward_inputs(*stage.producers)
+        retry = {
+            "retryStrategy": RETRY | {"expression": "'{{workflow.outputs.parameters.refused}}' != 'yes'"}
+        }
+    else:
+        outputs = list(stage.outputs)
+        routing = {name: forward_inputs(name)[name] if key else "" for name, key in key_of.items()}
+        passed, retry = forward_inputs(*stage.values), {}
+    decided = {name: f"{{{{tasks.route.outputs.parameters.{name}}}}}" for name in decides}
+    tasks = [
+        ("route", "route", {"stage": stage.name, "needs": stage.needs} | routing),
+        ("stage", stage.name, decided | passed),
+    ]
+    made = [{"name": name, "valueFrom": {"parameter": output_of("stage", name)}} for name in outputs]
     return {
         "name": f"{stage.name}-routed",
-        "inputs": declare_parameters(*stage.producers),
-        "outputs": {
-            "parameters": [
-                {"name": "key", "valueFrom": {"parameter": "{{tasks.stage.outputs.parameters.key}}"}}
-            ]
-        },
-        "retryStrategy": RETRY | {"expression": "'{{workflow.outputs.parameters.refused}}' != 'yes'"},
+        "inputs": declare_parameters(*reads),
+        "outputs": {"parameters": made},
+        **retry,
         "dag": {
             "tasks": [
-                {
-                    "name": "route",
-                    "template": "route",
-                    "arguments": {"parameters": parameter_values(routing)},
-                },
-                {
-                    "name": "stage",
-                    "template": stage.name,
-                    "depends": "route",
-                    "arguments": {"parameters": parameter_values(decided | forward_inputs(*stage.producers))},
-                },
+                {"name": name, "template": template}
+                | ({"depends": "route"} if name == "stage" else {})
+                | {"arguments": {"parameters": parameter_values(values)}}
+                for name, template, values in tasks
             ]
         },
     }
 
 
-def run_template(stages: list[RoutedStage]) -> Yaml:
+def run_template(stages: list[Stage]) -> Yaml:
     """Return the template of the whole run, which begins with a manual approval if one is asked for."""
     tasks: list[Yaml] = [
         {"name": "approve", "template": "approve", "when": "{{workflow.parameters.approve}} == yes"}
     ]
     for stage in stages:
-        keys = {producer: f"{{{{tasks.{producer}.outputs.parameters.key}}}}" for producer in stage.producers}
         task = {
             "name": stage.name,
             "template": f"{stage.name}-routed",
             "depends": " && ".join(stage.after) or "approve",
         }
-        tasks.append(task | {"arguments": {"parameters": parameter_values(keys)}})
+        tasks.append(task | {"arguments": {"parameters": parameter_values(stage.arguments)}})
     return {"name": "run", "dag": {"tasks": tasks}}
 
 

@@ -1,4 +1,4 @@
-"""The routed stages of a KFP pipeline, and what each of them reads."""
+"""The routed stages of a KFP pipeline, and what each of them reads, for an engine without KFP's launcher."""
 
 from __future__ import annotations
 
@@ -10,6 +10,13 @@ from google.protobuf.json_format import MessageToDict
 
 from shoestring.config.engines import Engine
 from shoestring.core.errors import UsageError
+from shoestring.pipelines.external_containers import (
+    INPUT,
+    INPUT_PLACEHOLDER,
+    external_container,
+    input_values,
+    parameters_of,
+)
 from shoestring.pipelines.routed import PLACEMENT_INPUTS
 
 RESERVED_INPUTS = {"world", "run_id", "job_id", "decision_key", "origin", *PLACEMENT_INPUTS}
@@ -17,6 +24,12 @@ RESERVED_INPUTS = {"world", "run_id", "job_id", "decision_key", "origin", *PLACE
 
 ENGINE: Engine = "argo"
 """What the routers of a WorkflowTemplate are told."""
+
+CHANNEL = "pipelinechannel--"
+"""Prefix of the inputs by which KFP passes on what a group or a pipeline around a task is given."""
+
+RUN_PARAMETERS = ("recipe", "run_id", "budget_usd", "deadline_s", "seed")
+"""The parameters of a run on Argo that a component may read."""
 
 ROUTER_INPUTS = {"needs", "upstream", "side_input", "job_id"}
 
@@ -45,8 +58,47 @@ class RoutedStage:
         """The stages that produce what this stage reads."""
         return sorted({self.upstream, self.side_input, *self.inputs.values()} - {""})
 
+    @property
+    def arguments(self) -> dict[str, str]:
+        """What the run passes to it."""
+        return {producer: output_of(producer, "key") for producer in self.producers}
 
-def routed_stages(pipeline: Any) -> list[RoutedStage]:
+
+@dataclass(frozen=True)
+class ExternalStage:
+    """A routed component of another author.
+
+    `container`: its image, command, args and environment, whose args name its own parameters `input-NAME`.
+    `values`: what the run passes to these. `outputs`: the names of its outputs. The other fields are those of
+    a RoutedStage.
+    """
+
+    name: str
+    needs: str
+    upstream: str
+    side_input: str
+    container: Yaml
+    values: dict[str, str]
+    outputs: tuple[str, ...]
+    after: tuple[str, ...]
+
+    @property
+    def arguments(self) -> dict[str, str]:
+        """What the run passes to it."""
+        keys = {"upstream": self.upstream, "side_input": self.side_input}
+        read = {name: output_of(producer, "key") for name, producer in keys.items() if producer}
+        return read | self.values
+
+
+Stage = RoutedStage | ExternalStage
+
+
+def output_of(stage: str, output: str) -> str:
+    """Return the reference to an output of a stage, within the run."""
+    return f"{{{{tasks.{stage}.outputs.parameters.{output}}}}}"
+
+
+def routed_stages(pipeline: Any) -> list[Stage]:
     """Return the routed stages of a KFP pipeline in the order of their routing.
 
     Raises:
@@ -54,50 +106,101 @@ def routed_stages(pipeline: Any) -> list[RoutedStage]:
     """
     tasks = {task.name: task for task in _tasks(MessageToDict(pipeline.pipeline_spec))}
     values = {name: task.inputs for name, task in tasks.items()}
-    routers = {
-        name: inputs["decision_key"]["taskOutputParameter"]["producerTask"]
-        for name, inputs in values.items()
-        if "decision_key" in inputs
-    }
+    routers = {name: router for name in tasks if (router := _router_of(name, values))}
     _check_routers(values, routers)
-    needs = {task: values[router]["needs"]["runtimeValue"]["constant"] for task, router in routers.items()}
-    names = {task: json.loads(text)["needs"][0]["stage"] for task, text in needs.items()}
+    needs = {task: json.loads(_constant(values[router]["needs"])) for task, router in routers.items()}
+    names = {task: each["needs"][0]["stage"] for task, each in needs.items()}
+    keys = {task: names[task] for task in names if "decision_key" in values[task]}
 
     def producer(value: Yaml) -> str:
-        return names.get(value.get("taskOutputParameter", {}).get("producerTask"), "")
+        return keys.get(value.get("taskOutputParameter", {}).get("producerTask"), "")
 
-    for task in routers:
+    stages = list[Stage]()
+    for task, router in routers.items():
         _check_group(tasks[task])
+        common = {
+            "name": names[task],
+            "needs": json.dumps(needs[task] | {"engine": ENGINE}, separators=(",", ":")),
+            "upstream": producer(values[router]["upstream"]),
+            "side_input": producer(values[router]["side_input"]),
+            "after": _stages_before(tasks[task], tasks[router], names),
+        }
+        if task not in keys:
+            stages.append(ExternalStage(**common, **_external_parts(pipeline, tasks[task], names, keys)))
+            continue
         if other := sorted(name for name in _data_inputs(values[task]) if not producer(values[task][name])):
             raise UsageError(
                 f"{task} has an input {other[0]} that is not the output key of a stage: Argo passes only "
                 "those on"
             )
-    stages = [
-        RoutedStage(
-            name=names[task],
-            needs=json.dumps(json.loads(needs[task]) | {"engine": ENGINE}, separators=(",", ":")),
-            origin=values[task].get("origin", {}).get("runtimeValue", {}).get("constant", ""),
-            upstream=producer(values[router]["upstream"]),
-            side_input=producer(values[router]["side_input"]),
-            inputs={name: producer(value) for name, value in sorted(values[task].items()) if producer(value)},
-            after=_stages_before(tasks[task], tasks[router], names),
-        )
-        for task, router in routers.items()
-    ]
+        origin = _constant(values[task].get("origin", {}))
+        reads = {name: producer(value) for name, value in sorted(values[task].items()) if producer(value)}
+        stages.append(RoutedStage(**common, origin=origin, inputs=reads))
     return sorted(stages, key=lambda stage: -len(json.loads(stage.needs)["needs"]))
+
+
+def _constant(value: Yaml) -> str:
+    """Return the text of a constant input; empty for any other."""
+    return str(value.get("runtimeValue", {}).get("constant", ""))
+
+
+def _router_of(task: str, values: dict[str, Yaml]) -> str:
+    """Return the task that routes a task; empty: none does."""
+    inputs = values[task]
+    if "decision_key" in inputs:
+        return str(inputs["decision_key"]["taskOutputParameter"]["producerTask"])
+    placed = INPUT_PLACEHOLDER.fullmatch(_constant(inputs.get("cpu_request", {})))
+    source = inputs[placed[1]].get("taskOutputParameter", {}).get("producerTask", "") if placed else ""
+    return source if values.get(source, {}).keys() >= ROUTER_INPUTS else ""
+
+
+def _external_parts(
+    pipeline: Any, task: _CompiledTask, names: dict[str, str], keys: dict[str, str]
+) -> dict[str, Any]:
+    """Return container, values and outputs of an external component. Raises UsageError."""
+    spec = MessageToDict(pipeline.pipeline_spec)
+    component = spec["components"][task.component]
+    label = component["executorLabel"]
+    platform = MessageToDict(pipeline.platform_spec)["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+
+    def reference(value: Yaml) -> str:
+        if "taskOutputParameter" in value:
+            source = value["taskOutputParameter"]
+            made_by = source["producerTask"]
+            if made_by not in names:
+                raise UsageError(
+                    f"{task.name} reads {made_by}, which is not routed: route it, or compile the pipeline "
+                    "for Kubeflow"
+                )
+            return output_of(names[made_by], "key" if made_by in keys else source["outputParameterKey"])
+        name = str(value.get("componentInputParameter", "")).removeprefix(CHANNEL)
+        if name not in RUN_PARAMETERS:
+            raise UsageError(
+                f"{task.name} reads {name or value}, and on Argo a run has only {', '.join(RUN_PARAMETERS)}: "
+                "pass a constant, or compile the pipeline for Kubeflow"
+            )
+        return f"{{{{workflow.parameters.{name}}}}}"
+
+    found = input_values(task.name, component, task.inputs, reference)
+    executor = spec["deploymentSpec"]["executors"][label]
+    return {
+        "container": external_container(task.name, component, executor, platform.get(label, {}), found),
+        "values": {f"{INPUT}{name}": value for name, value in found.items()},
+        "outputs": tuple(parameters_of(component, "outputDefinitions")),
+    }
 
 
 @dataclass(frozen=True)
 class _CompiledTask:
     """A task in a compiled pipeline.
 
-    `inputs`: its input parameters. `after`: the tasks that it waits for, or that a group around it waits for.
-    `conditions` and `loops`: those around it, the innermost last.
+    `inputs`: its input parameters. `component`: the name of its component. `after`: the tasks that it waits
+    for, or that a group around it waits for. `conditions` and `loops`: those around it, the innermost last.
     """
 
     name: str
     inputs: Yaml
+    component: str = ""
     after: frozenset[str] = frozenset()
     conditions: tuple[str, ...] = ()
     loops: tuple[str, ...] = ()
@@ -111,12 +214,13 @@ def _tasks(spec: Yaml) -> list[_CompiledTask]:
             inner = _CompiledTask(
                 name,
                 inputs=task.get("inputs", {}).get("parameters", {}),
+                component=task["componentRef"]["name"],
                 after=around.after | set(task.get("dependentTasks", [])),
                 conditions=(*around.conditions, *([name] if _has_condition(task) else [])),
                 loops=(*around.loops, *([name] if _is_loop(task) else [])),
             )
             found.append(inner)
-            component = spec["components"][task["componentRef"]["name"]]
+            component = spec["components"][inner.component]
             if "dag" in component:
                 dags.append((component["dag"], inner))
     return found
@@ -161,17 +265,14 @@ def _check_group(task: _CompiledTask) -> None:
 
 
 def _data_inputs(inputs: Yaml) -> list[str]:
-    return [
-        name for name in inputs if name not in RESERVED_INPUTS and not name.startswith("pipelinechannel--")
-    ]
+    return [name for name in inputs if name not in RESERVED_INPUTS and not name.startswith(CHANNEL)]
 
 
 def _check_routers(values: dict[str, Yaml], routers: dict[str, str]) -> None:
-    """Raise UsageError for a router whose task is not a stage of Shoestring."""
+    """Raise UsageError for a router without a stage that it places."""
     if external := sorted(
         router for router, inputs in values.items() if "needs" in inputs and router not in routers.values()
     ):
         raise UsageError(
-            f"{', '.join(external)}: a router whose task is not a stage of Shoestring; Kubeflow can run it, "
-            "Argo cannot"
+            f"{', '.join(external)}: a router that places no stage; Kubeflow can run it, Argo cannot"
         )

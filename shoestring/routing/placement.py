@@ -56,11 +56,12 @@ def driver_outputs(decision: Decision, decision_key: str) -> dict[str, Any]:
     }
 
 
-def argo_patch(decision: Decision, deadline_s: int | None = None) -> str:
+def argo_patch(decision: Decision, deadline_s: int | None = None, *, own_image: bool = False) -> str:
     """Return the same placement as a JSON patch of the pod's spec, without the fields that it leaves empty.
 
     Argo names the container that does the work `main`. Requests equal limits, so that the pod gets what
-    it pays for. Kubernetes ends the pod after `deadline_s`.
+    it pays for. Kubernetes ends the pod after `deadline_s`. `own_image`: the pod keeps the image of its
+    template.
 
     Raises:
         ValueError: the decision chose nothing.
@@ -78,7 +79,7 @@ def argo_patch(decision: Decision, deadline_s: int | None = None) -> str:
         "containers": [
             {
                 "name": "main",
-                "image": placement.image,
+                **({} if own_image else {"image": placement.image}),
                 "resources": {"requests": resources, "limits": resources},
             }
         ],

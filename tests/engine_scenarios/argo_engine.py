@@ -14,8 +14,6 @@ from shoestring.core.errors import UnknownName
 
 LACKS = {
     "recurring": "Shoestring schedules no runs on Argo: Argo has CronWorkflows for that",
-    "external components": "Argo has no artifacts to pass to components of other authors: "
-    "`shoestring compile --target argo` refuses them",
 }
 PHASES: dict[str, State] = {"Succeeded": "succeeded", "Failed": "failed", "Error": "failed"}
 

@@ -7,31 +7,29 @@ from pathlib import Path
 
 from engine_scenarios.books import check_books, check_dollars, receipts, wait_for_decision
 from engine_scenarios.engine import Engine, Job
-from engine_scenarios.jobs import TOO_SMALL, require
+from engine_scenarios.jobs import TOO_SMALL
 from engine_scenarios.own_package import strangers_pipeline
 from engine_scenarios.recipes import RAIN, write_recipe
 
 from shoestring.backends.kubernetes.pod_lifetime import ENDED_ANNOTATION
 
-STAGE = "theirs"
+STAGE, READER = "theirs", "reader"
 LITTLE_USD = Decimal("0.0001")
 # A look of the reaper, its request, the grace period of a pod on Kubeflow, and whole seconds.
 END_S = 45
 
 
 def good_component(engine: Engine, package: Path) -> None:
-    """It is settled by its pod's times, and its run is done."""
-    require(engine, "external components")
+    """It is settled by its pod's times, another one reads its output, and the run is done."""
     run = engine.start(Job(write_recipe(engine.scratch, RAIN, "good.yaml"), strangers_pipeline("good")))
     summary = run.wait().done()
-    assert [(stage.name, stage.attempts) for stage in summary.stages] == [("ingest", 1), (STAGE, 1)]
-    check_dollars(engine, run, "ingest", STAGE)
+    assert {stage.name: stage.attempts for stage in summary.stages} == {"ingest": 1, STAGE: 1, READER: 1}
+    check_dollars(engine, run, "ingest", STAGE, READER)
     check_books(engine, run.run_id)
 
 
 def broken_component(engine: Engine, package: Path) -> None:
     """It fails its run, is not run again, and is paid for by its pod's times."""
-    require(engine, "external components")
     run = engine.start(Job(write_recipe(engine.scratch, RAIN, "broken.yaml"), strangers_pipeline("broken")))
     summary = run.wait().not_done()
     assert (summary.status, engine.state(run.engine_id)) == ("failed", "failed")
@@ -43,7 +41,6 @@ def broken_component(engine: Engine, package: Path) -> None:
 
 def endless_component(engine: Engine, package: Path) -> None:
     """The reaper extends it as far as its account lets it, and ends it when the money is used up."""
-    require(engine, "external components")
     recipe, pipeline = write_recipe(engine.scratch, RAIN, "endless.yaml"), strangers_pipeline("endless")
     refused = engine.start(Job(recipe, pipeline, TOO_SMALL)).wait().not_done()
     assert refused.smallest_budget_usd is not None

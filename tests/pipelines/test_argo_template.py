@@ -170,7 +170,7 @@ def test_an_input_that_is_no_stage_output_is_refused() -> None:
         routed_stages(authors)
 
 
-def test_argo_refuses_a_routed_task_that_is_not_a_stage() -> None:
+def test_argo_refuses_a_router_that_places_no_stage() -> None:
     @dsl.component(base_image="python:3.11")
     def theirs(cpu: str) -> None: ...
 
@@ -181,5 +181,5 @@ def test_argo_refuses_a_routed_task_that_is_not_a_stage() -> None:
         )
         theirs(cpu=route(**fixed, deadline_s=0.0, seed=0).outputs["cpu"])
 
-    with pytest.raises(UsageError, match="route: a router whose task is not a stage"):
+    with pytest.raises(UsageError, match="route: a router that places no stage"):
         routed_stages(foreign)

@@ -24,7 +24,7 @@ from shoestring.backends.kubernetes.pools import (
     price_shares,
     take_snapshot,
 )
-from shoestring.backends.kubernetes.rights import POD_READER, ROUTER, Right
+from shoestring.backends.kubernetes.rights import POD_READER, ROUTER, SETTLE, Right
 from shoestring.backends.kubernetes.world_files import (
     ClusterFiles,
     NodePool,
@@ -127,7 +127,7 @@ class KubeCluster:
                 return PodLifetime(alive=True)
 
     def _newest_lifetime(self, pod: LabelledPod) -> PodLifetime:
-        path, right = f"/api/v1/namespaces/{pod.namespace}/pods", Right("list", "pods", pod.namespace)
+        path, right = f"/api/v1/namespaces/{pod.namespace}/pods", Right("list", "pods", pod.namespace, SETTLE)
         found = self._api.list(path, right, labelSelector=pod.selector)
         # By creation: a pod that no node has accepted yet is newer than one that has ended.
         in_order = sorted(found, key=lambda item: str(item["metadata"]["creationTimestamp"]))

@@ -10,6 +10,7 @@ READER = "Role shoestring-reader of manifests/base/readers.yaml"
 STORE_READER = "Role shoestring-store-reader of manifests/base/readers.yaml"
 POD_READER = "Role shoestring-pod-reader of manifests/base/accounts.yaml"
 ROUTER = "ClusterRole shoestring-router of manifests/base/accounts.yaml"
+SETTLE = "Role shoestring-settle of manifests/base/accounts.yaml"
 REAPER = "Role shoestring-reaper of manifests/base/accounts.yaml"
 
 

@@ -19,7 +19,7 @@ from shoestring.core.receipt import PricePoint
 from shoestring.core.record import record_bytes
 from shoestring.data.run_records import Run, RunStart, read_record
 from shoestring.routing.decision import Decision
-from shoestring.routing.placement import KUBEFLOW_RUN_LABEL, STAGE_LABEL
+from shoestring.routing.placement import KUBEFLOW_RUN_LABEL, RUN_LABEL, STAGE_LABEL
 from shoestring.runtime.records.ends import NOT_METERED, OUT_OF_MONEY, EndEvidence, how_it_ended
 from shoestring.runtime.records.overhead import overhead_times
 from shoestring.runtime.records.receipts import AttemptResult, make_receipt
@@ -39,18 +39,18 @@ Period = tuple[datetime, datetime]
 def announce_external(world: World, decision: Decision, job_id: str) -> None:
     """Write the first heartbeat of an external component, which names its pod by labels.
 
-    `job_id` is Kubeflow's id of the run.
+    `job_id` is Kubeflow's id of the run; empty: another engine's pods have the run's own id.
     """
     question, choice, now = decision.question, decision.choice, world.clock.now()
     if choice is None:
         return
     namespace = world.pod.namespace if isinstance(world.pod, ClusterPod) else "local"
-    labels = {STAGE_LABEL: question.stage, KUBEFLOW_RUN_LABEL: job_id}
+    of_run = {KUBEFLOW_RUN_LABEL: job_id} if job_id else {RUN_LABEL: question.run_id}
     heartbeat = Heartbeat(
         run_id=question.run_id,
         stage=question.stage,
         attempt=question.attempt,
-        pod=LabelledPod.with_labels(namespace, labels),
+        pod=LabelledPod.with_labels(namespace, {STAGE_LABEL: question.stage, **of_run}),
         state=UNSUPERVISED,
         usd_per_hour=choice.usd_per_hour,
         started_at=now,

@@ -235,7 +235,7 @@ def route(
     with overhead_timer(world, run, f"route-{request.needs[0].stage}") as pod:
         decision, key = decide_and_reserve(world, run, request, inputs, pod)
         if not request.metered:
-            announce_external(world, decision, request.job_id or run.run_id)
+            announce_external(world, decision, request.job_id)
         Path(decision_path).write_bytes(record_bytes(decision))
         Path(page_path).write_text(as_markdown(decision))
         return driver_outputs(decision, key)

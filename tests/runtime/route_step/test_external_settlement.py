@@ -30,7 +30,7 @@ from shoestring.spending.lost_pods import settle_lost_pods
 from shoestring.spending.meter import cost_usd
 
 NEED = Need(stage="theirs", setup_s=20.0)
-KNOWN = "ns?shoestring.dev/stage=theirs,pipeline/runid=r"
+KNOWN = "ns?shoestring.dev/stage=theirs,shoestring.dev/run=r"
 
 
 @pytest.fixture

@@ -1,0 +1,133 @@
+"""The container of another author's component, for an engine that runs it without KFP's launcher."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from shoestring.core.errors import UsageError
+
+Yaml = dict[str, Any]
+
+INPUT = "input-"
+"""Prefix of the parameters that hold a component's inputs, so that no input has the name of one of ours."""
+
+OUTPUTS = "/shoestring/outputs"
+"""The folder in which the component's pod finds the files of its output parameters."""
+
+CONTAINER_KEYS = {"image", "command", "args", "env", "resources"}
+PLACED_BY_ROUTER = {"nodeAffinity", "nodeSelector", "tolerations", "podMetadata"}
+"""What `routed()` sets for Kubeflow, and the router's patch on Argo."""
+
+PLACEHOLDER = re.compile(r"\{\{\$[^{}]*\}\}")
+INPUT_PLACEHOLDER = re.compile(r"\{\{\$\.inputs\.parameters\['([^']+)'\]\}\}")
+OUTPUT_PLACEHOLDER = re.compile(r"\{\{\$\.outputs\.parameters\['([^']+)'\]\.output_file\}\}")
+CONDITIONAL = ('{"IfPresent"', '{"Concat"')
+
+
+def parameters_of(component: Yaml, side: str) -> dict[str, Yaml]:
+    """Return the definitions of a component's parameters. `side`: inputDefinitions or outputDefinitions."""
+    found: dict[str, Yaml] = component.get(side, {}).get("parameters", {})
+    return found
+
+
+def external_container(
+    task: str, component: Yaml, executor: Yaml, platform: Yaml, given: Collection[str]
+) -> Yaml:
+    """Return image, command, args and environment of a component's container, with Argo's references.
+
+    `given`: the inputs that have a value. `platform`: what KFP's extension for Kubernetes sets for the pod.
+
+    Raises:
+        UsageError: it has artifacts, or anything else that only Kubeflow gives a pod.
+    """
+    artifacts = [
+        name
+        for side in ("inputDefinitions", "outputDefinitions")
+        for name in component.get(side, {}).get("artifacts", {})
+    ]
+    if artifacts:
+        raise UsageError(
+            f"{task} has artifacts ({', '.join(sorted(artifacts))}), which Kubeflow stores and Argo does "
+            "not: pass parameters, or compile it for Kubeflow"
+        )
+    container = executor.get("container", {})
+    if other := sorted({*container} - CONTAINER_KEYS | {*platform} - PLACED_BY_ROUTER):
+        raise UsageError(
+            f"{task} sets {other[0]}, which only Kubeflow gives its pod: compile it for Kubeflow"
+        )
+    words = {
+        name: [word for text in container.get(name, []) for word in _words(text, given)]
+        for name in ("command", "args")
+    }
+    for word in (*words["command"], *words["args"]):
+        check_placeholders(task, word)
+    return {"image": container["image"], **words, "env": container.get("env", [])}
+
+
+def check_placeholders(task: str, text: str) -> None:
+    """Raise UsageError for a placeholder that only KFP's launcher replaces."""
+    if found := PLACEHOLDER.search(text):
+        why = (
+            "it is a Python component, which KFP's launcher runs: make it a dsl.container_component"
+            if found[0] == "{{$}}"
+            else f"it uses {found[0]}, which KFP's launcher replaces: pass an input"
+        )
+        raise UsageError(f"Argo cannot run {task}: {why}, or compile it for Kubeflow")
+
+
+def _words(text: str, given: Collection[str]) -> list[str]:
+    """Return an element of a command or its arguments as the words that it stands for."""
+    if text.startswith(CONDITIONAL):
+        return _evaluated(json.loads(text), given)
+    text = INPUT_PLACEHOLDER.sub(lambda found: f"{{{{inputs.parameters.{INPUT}{found[1]}}}}}", text)
+    return [OUTPUT_PLACEHOLDER.sub(lambda found: f"{OUTPUTS}/{found[1]}", text)]
+
+
+def _evaluated(node: Any, given: Collection[str]) -> list[str]:
+    """Return the words of a dsl.IfPresentPlaceholder or dsl.ConcatPlaceholder."""
+    if isinstance(node, list):
+        return [word for each in node for word in _evaluated(each, given)]
+    if not isinstance(node, dict):
+        return _words(str(node), given)
+    if "Concat" in node:
+        return ["".join(_evaluated(node["Concat"], given))]
+    condition = node["IfPresent"]
+    return _evaluated(condition.get("Then" if condition["InputName"] in given else "Else") or [], given)
+
+
+def input_values(
+    task: str, component: Yaml, inputs: Mapping[str, Yaml], reference: Callable[[Yaml], str]
+) -> dict[str, str]:
+    """Return the values of a component's inputs, by name, as text. An input without a value is left out.
+
+    `inputs`: those of the compiled task. `reference` returns the text for a value that another task or the
+    pipeline has. Raises UsageError: an input needs KFP's launcher.
+    """
+
+    def text_of(value: Yaml) -> str:
+        if "runtimeValue" not in value:
+            return reference(value)
+        constant = value["runtimeValue"]["constant"]
+        if not isinstance(constant, str):
+            return as_text(constant)
+        return INPUT_PLACEHOLDER.sub(lambda found: text_of(inputs[found[1]]), constant)
+
+    values = {}
+    for name, definition in parameters_of(component, "inputDefinitions").items():
+        if name in inputs:
+            values[name] = text_of(inputs[name])
+        elif "defaultValue" in definition:
+            values[name] = as_text(definition["defaultValue"])
+        check_placeholders(task, values.get(name, ""))
+    return values
+
+
+def as_text(value: Any) -> str:
+    """Return a constant as KFP's launcher passes it: a whole number without a point, others as JSON."""
+    if isinstance(value, str):
+        return value
+    whole = isinstance(value, float) and value.is_integer()
+    return json.dumps(int(value) if whole else value)
