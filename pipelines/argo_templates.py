@@ -163,7 +163,9 @@ def stage_template(stage: Stage) -> Yaml:
 
 
 def external_template(stage: ExternalStage) -> Yaml:
-    """Return the template of an external component: its own image and user, no credentials of the store."""
+    """Return the template of an external component: its own image, and no credentials of the store. The
+    restricted level, which ours keep, leaves it a file system that it can write.
+    """
     folder = {"name": "scratch", "mountPath": OUTPUTS}
     return {
         "name": stage.name,
@@ -171,8 +173,9 @@ def external_template(stage: ExternalStage) -> Yaml:
         "outputs": file_outputs(**{name: f"{OUTPUTS}/{name}" for name in stage.outputs}),
         "metadata": pod_labels(stage.name),
         "serviceAccountName": "shoestring-stage",
-        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
-        "container": stage.container | ({"volumeMounts": [folder]} if stage.outputs else {}),
+        "container": stage.container
+        | {"securityContext": RESTRICTED | {"readOnlyRootFilesystem": False}}
+        | ({"volumeMounts": [folder]} if stage.outputs else {}),
         "podSpecPatch": "{{inputs.parameters.patch}}",
     }
 
