@@ -84,9 +84,10 @@ def workflow_template(pipeline: Any) -> Yaml:
 
 
 def with_container_defaults(templates: list[Yaml], external: set[str]) -> Yaml:
-    """Return the templates, and what the containers of all but the external ones have.
+    """Return the templates, with the defaults of containers that are not external components.
 
-    Argo's own defaults cannot leave a template out, so beside external components each of ours has them.
+    Argo applies `templateDefaults` to every template. If one is external, the defaults are written into each
+    of the other templates instead.
     """
     defaults = container_defaults()
     if not external:
