@@ -16,7 +16,7 @@ import yaml
 
 from shoestring.cli import app
 from shoestring.pipelines.kubeflow import compile_all
-from shoestring.runtime.records.ends import FINAL_CAUSES, RULES, EndRule
+from shoestring.spending.ends import FINAL_CAUSES, RULES, EndRule
 
 DOCS = Path(__file__).parent
 MADE = "<!-- Made by `make reference`; do not edit. -->"
@@ -180,7 +180,7 @@ def ends_page() -> str:
     """Return the rules of how an attempt ends as Markdown."""
     rows = [
         f"| {cell(rule.when)} | {rule.status} | {'as stated' if rule.cause is None else rule.cause} "
-        f"| {rule.pays} | {next_attempt(rule)} |"
+        f"| {rule.pays.text} | {next_attempt(rule)} |"
         for rule in RULES
     ]
     head = ["| what is known | status | cause | it pays | tried again |", "|---|---|---|---|---|"]
@@ -188,9 +188,11 @@ def ends_page() -> str:
         "# How an attempt ends",
         MADE,
         "The first row that holds decides the `status` and `cause` of the attempt's receipt. Everything that "
-        "ends or\nsettles an attempt asks these rules, in `runtime/records/ends.py`: its supervisor, the "
+        "ends or\nsettles an attempt asks these rules, in `spending/ends.py`: its supervisor, the "
         "launcher on a laptop,\nthe reaper, the next route step and the exit step.",
         "\n".join([*head, *rows]),
+        "The last sign of life is the end that reaper or launcher recorded. Without one, it is one interval "
+        "after\nthe last heartbeat, and then the attempt pays at most its reservation.",
         "Where a node's times of a pod are known, the exit step corrects the dollars by them.\n"
         "[operations.md](operations.md#retries) tells what the next attempt is given.",
     ]

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from datetime import datetime
+from decimal import Decimal
 
 from pydantic import AwareDatetime, Field, ValidationError
 
 from shoestring.core import store_layout
+from shoestring.core.attempt_id import AttemptId
 from shoestring.core.errors import DataError, NotInStore
 from shoestring.core.interfaces import Store
 from shoestring.core.money import Usd, usd
 from shoestring.core.pod_ref import PodRef
 from shoestring.core.receipt import AdaptationChange, PricePoint, ResourceUsage, SpendForecast, TimeShares
 from shoestring.core.record import StoredRecord, record_bytes, validation_message
+from shoestring.routing.decision import Decision
 
 HIGH_MEMORY_SHARE = 0.9
 """Above this share of its memory limit a supervisor writes a heartbeat at once: its container may be killed
@@ -32,6 +35,8 @@ LOST = "lost"
 """The state of an attempt whose supervisor died and left processes. Who ended the last of them writes this
 heartbeat, likewise.
 """
+ENDED_STATES = (SILENT, BROKE, LOST)
+"""States of a last heartbeat that somebody else wrote than the attempt's supervisor: `at` is its end."""
 RUNNING_STATES = ("starting", "running", "stopping")
 MIN_SILENCE_S = 10.0
 UNSUPERVISED = "unsupervised"
@@ -83,6 +88,47 @@ class Heartbeat(StoredRecord):
         "as a share of its limit; null: no limit",
     )
 
+    @property
+    def attempt_id(self) -> AttemptId:
+        return AttemptId(self.run_id, self.stage, self.attempt)
+
+    @property
+    def known_prices(self) -> tuple[PricePoint, ...]:
+        """All prices of the attempt, each with its start."""
+        return self.prices or (PricePoint(at=self.started_at, usd_per_hour=self.usd_per_hour),)
+
+
+def attempt_heartbeat(
+    decision: Decision,
+    pod: PodRef,
+    state: str,
+    began: datetime,
+    at: datetime,
+    *,
+    interval_s: float = 1.0,
+    spent_usd: Decimal = Decimal(0),
+) -> Heartbeat:
+    """Return a heartbeat of an attempt as it was decided: nobody has measured anything yet."""
+    assert decision.choice is not None
+    return Heartbeat(
+        run_id=decision.question.run_id,
+        stage=decision.question.stage,
+        attempt=decision.question.attempt,
+        pod=pod,
+        state=state,
+        usd_per_hour=decision.choice.usd_per_hour,
+        started_at=began,
+        at=at,
+        interval_s=interval_s,
+        spent_usd=spent_usd,
+    )
+
+
+def put_heartbeat(store: Store, heartbeat: Heartbeat, *, if_absent: bool = False) -> bool:
+    """Write a heartbeat; return False if it was to be the first, and is not. Raises StoreError."""
+    key = store_layout.heartbeat(heartbeat.run_id, heartbeat.attempt_id)
+    return store.put(key, record_bytes(heartbeat), if_absent=if_absent)
+
 
 def last_heartbeat(store: Store, run_id: str, attempt: object) -> Heartbeat | None:
     """Return the last heartbeat of an attempt (STAGE-NUMBER), or None if it wrote none. Raises DataError."""
@@ -98,15 +144,15 @@ def last_heartbeat(store: Store, run_id: str, attempt: object) -> Heartbeat | No
         ) from error
 
 
-def ended_silent(last: Heartbeat, at: datetime) -> Heartbeat:
-    """Return the heartbeat of an attempt that is ended at `at` because it wrote none since `last`.
+def ended_silent(last: Heartbeat, at: datetime, state: str = SILENT) -> Heartbeat:
+    """Return the heartbeat of an attempt that is ended, or has ended, at `at`, and wrote none since `last`.
 
     Its supervisor read no prices in that time.
     """
-    prices = last.prices or (PricePoint(at=last.started_at, usd_per_hour=last.usd_per_hour),)
+    prices = last.known_prices
     if last.unread_usd_per_hour is not None and last.state != SILENT:
         prices += (PricePoint(at=last.at, usd_per_hour=last.unread_usd_per_hour),)
-    return last.model_copy(update={"state": SILENT, "at": at, "prices": prices})
+    return last.model_copy(update={"state": state, "at": at, "prices": prices})
 
 
 def record_lost(store: Store, run_id: str, attempt: object, at: datetime) -> None:
@@ -115,8 +161,7 @@ def record_lost(store: Store, run_id: str, attempt: object, at: datetime) -> Non
     """
     last = last_heartbeat(store, run_id, attempt)
     if last is not None and last.state in RUNNING_STATES:
-        ended = ended_silent(last, max(at, last.at)).model_copy(update={"state": LOST})
-        store.put(store_layout.heartbeat(run_id, attempt), record_bytes(ended))
+        put_heartbeat(store, ended_silent(last, max(at, last.at), LOST))
 
 
 def silence_limit_s(interval_s: float, silent_intervals: float) -> float:

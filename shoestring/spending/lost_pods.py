@@ -2,71 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from datetime import timedelta
-from decimal import Decimal
 
-from shoestring.core.errors import LedgerConflict
-from shoestring.core.interfaces import Cluster, Store
-from shoestring.core.money import from_microusd
+from shoestring.core.interfaces import Cluster, PodLifetime, Store
 from shoestring.core.pod_ref import PodRef
-from shoestring.core.receipt import PricePoint
-from shoestring.spending.heartbeat import BROKE, LOST, SILENT, UNSUPERVISED, Heartbeat, last_heartbeat
-from shoestring.spending.ledger.account import AccountState
+from shoestring.spending.ends import EndCost, EndEvidence, cost_of_end, how_it_ended
+from shoestring.spending.heartbeat import UNSUPERVISED, Heartbeat, last_heartbeat
 from shoestring.spending.ledger.ledger import Ledger
-from shoestring.spending.ledger.overruns import book_cost
-from shoestring.spending.meter import cost_between_usd
-
-ENDED_REASONS = {
-    SILENT: "it wrote no heartbeats and was ended",
-    BROKE: "its money was used up and it was ended",
-    LOST: "its supervisor died; its last process ended",
-}
-"""By the state in the last heartbeat of an attempt that was ended from outside."""
+from shoestring.spending.ledger.settlement import settle_at_cost
 
 
 @dataclass(frozen=True, slots=True)
-class Settlement:
-    """The amount that an open reservation should be settled at, and the reason."""
+class LostAttempt:
+    """What a lost attempt pays, and the ledger's reason."""
 
-    reservation: str
-    actual_usd: Decimal
+    cost: EndCost
     reason: str
 
 
-def lost_reservations(
-    state: AccountState, heartbeats: Mapping[str, Heartbeat], is_alive: Callable[[PodRef], bool]
-) -> tuple[Settlement, ...]:
-    """Return the settlements of the account's reservations whose pods are lost. `heartbeats` is by
-    reservation.
+def lost_attempt(
+    heartbeat: Heartbeat | None, lifetime: Callable[[PodRef], PodLifetime]
+) -> LostAttempt | None:
+    """Return what the attempt of an open reservation pays if its pod is lost, by its last heartbeat; None: it
+    is not lost.
 
-    - Without a heartbeat nothing ran: $0.
-    - A dead pod pays from its start to one interval after its last heartbeat, plus fees, at most the reserved
-      amount. One that was ended from outside pays up to its end, whatever was reserved.
-    - A pod that is alive settles itself. An unsupervised component is settled at the end of its run.
+    A pod that is alive settles itself. An unsupervised component is settled at the end of its run.
     """
-    found = []
-    for name, reservation in state.reservations.items():
-        heartbeat = heartbeats.get(name)
-        if heartbeat is None:
-            found.append(Settlement(name, from_microusd(0), "no heartbeat: its pod never started"))
-        elif heartbeat.state != UNSUPERVISED and not is_alive(heartbeat.pod):
-            cost_usd, lived_s = _cost_usd(heartbeat), (heartbeat.at - heartbeat.started_at).total_seconds()
-            actual_usd, reason = min(cost_usd, reservation.amount_usd), "its pod is gone; last heartbeat"
-            if heartbeat.state in ENDED_REASONS:
-                actual_usd, reason = cost_usd, ENDED_REASONS[heartbeat.state]
-            found.append(Settlement(name, actual_usd, f"{reason} after {lived_s:.1f} s"))
-    return tuple(found)
+    if heartbeat is None:
+        return _of_evidence(EndEvidence())
+    if heartbeat.state == UNSUPERVISED or (life := lifetime(heartbeat.pod)).alive:
+        return None
+    return _of_evidence(EndEvidence(pod_reason=life.reason, heartbeat=heartbeat))
 
 
-def _cost_usd(heartbeat: Heartbeat) -> Decimal:
-    """Return the cost of a pod until one interval after its last heartbeat, fees included."""
-    # The moment at which a pod was ended from outside is known.
-    later_s = 0.0 if heartbeat.state in ENDED_REASONS else heartbeat.interval_s
-    began, ended = heartbeat.started_at, heartbeat.at + timedelta(seconds=later_s)
-    prices = heartbeat.prices or (PricePoint(at=began, usd_per_hour=heartbeat.usd_per_hour),)
-    return cost_between_usd(prices, began, ended) + heartbeat.fees_usd
+def _of_evidence(evidence: EndEvidence) -> LostAttempt:
+    reason, last = how_it_ended(evidence).reason, evidence.heartbeat
+    if last is not None:
+        reason += f"; last heartbeat after {(last.at - last.started_at).total_seconds():.1f} s"
+    return LostAttempt(cost_of_end(evidence), reason)
 
 
 def settle_lost_pods(
@@ -86,41 +60,31 @@ def settle_lost_pods(
     Raises:
         UnknownName: there is no such account.
     """
-    state = ledger.state(account)
-    open_ = {name: each for name, each in state.reservations.items() if name not in exclude}
-    found = ((name, last_heartbeat(store, run_id, name)) for name in open_)
-    heartbeats = {name: heartbeat for name, heartbeat in found if heartbeat is not None}
-    state = state.model_copy(update={"reservations": open_})
     settled = []
-    for each in lost_reservations(state, heartbeats, lambda pod: cluster.lifetime(pod).alive):
-        reserved_usd = open_[each.reservation].amount_usd
-        if book_settlement(ledger, account, each, reserved_usd):
-            spent = f"settled at ${each.actual_usd} of ${reserved_usd}"
-            settled.append(f"{account}: {each.reservation} {spent}: {each.reason}")
+    for name, reservation in ledger.state(account).reservations.items():
+        if name in exclude:
+            continue
+        found = lost_attempt(last_heartbeat(store, run_id, name), cluster.lifetime)
+        reserved_usd = reservation.amount_usd
+        if (
+            found
+            and settle_at_cost(ledger, account, name, found.cost, reserved_usd, found.reason) is not None
+        ):
+            spent_usd = min(found.cost.usd, reserved_usd) if found.cost.is_capped else found.cost.usd
+            settled.append(f"{account}: {name} settled at ${spent_usd} of ${reserved_usd}: {found.reason}")
     return settled
 
 
-def settle_ended(ledger: Ledger, account: str, ended: Heartbeat) -> None:
-    """Settle the reservation of an attempt that was ended from outside, by the heartbeat that records it.
+def settle_ended(ledger: Ledger, account: str, ended: Heartbeat, reason: str = "") -> bool:
+    """Settle the reservation of an attempt that has ended, by the heartbeat that records it; return whether
+    that was done. `reason`: of whoever ended it, if the heartbeat does not tell.
 
     Raises:
         UnknownName: there is no such account.
     """
-    state, name = ledger.state(account), f"{ended.stage}-{ended.attempt}"
-    own = {each: reservation for each, reservation in state.reservations.items() if each == name}
-    state = state.model_copy(update={"reservations": own})
-    for each in lost_reservations(state, {name: ended}, lambda _: False):
-        book_settlement(ledger, account, each, own[name].amount_usd)
-
-
-def book_settlement(ledger: Ledger, account: str, found: Settlement, reserved_usd: Decimal) -> bool:
-    """Settle a reservation, and book what it cost beyond that. Returns False if it was settled already."""
-    name, cost_usd, reason = found.reservation, found.actual_usd, found.reason
-    try:
-        ledger.settle(account, name, min(cost_usd, reserved_usd), reason)
-        if cost_usd > reserved_usd:
-            book_cost(ledger, account, name, cost_usd, reason, id=name)
-    except LedgerConflict:
-        # Its own supervisor, or another reaper, settled it in the meantime.
+    name, found = str(ended.attempt_id), _of_evidence(EndEvidence(heartbeat=ended))
+    reservation = ledger.state(account).reservations.get(name)
+    if reservation is None:
         return False
-    return True
+    amount_usd, why = reservation.amount_usd, reason or found.reason
+    return settle_at_cost(ledger, account, name, found.cost, amount_usd, why) is not None

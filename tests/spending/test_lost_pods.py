@@ -20,12 +20,13 @@ from shoestring.backends.folder_store import FolderStore
 from shoestring.backends.local import LocalCluster
 from shoestring.core import store_layout
 from shoestring.core.errors import DataError, UnknownName
+from shoestring.core.interfaces import PodLifetime
 from shoestring.core.money import from_microusd
 from shoestring.core.pod_ref import PodRef
 from shoestring.core.record import record_bytes
-from shoestring.spending.heartbeat import Heartbeat, ended_silent, last_heartbeat
+from shoestring.spending.heartbeat import BROKE, LOST, SILENT, Heartbeat, ended_silent, last_heartbeat
 from shoestring.spending.ledger.ledger import Ledger
-from shoestring.spending.lost_pods import lost_reservations, settle_lost_pods
+from shoestring.spending.lost_pods import settle_ended, settle_lost_pods
 
 
 def uid_of(pid: int) -> str:
@@ -85,7 +86,7 @@ def settle_lost(ledger: Ledger, store: FolderStore) -> list[str]:
 
 def test_a_pod_that_never_started_costs_nothing(ledger, store):
     assert settle_lost(ledger, store) == [
-        "run: train-1 settled at $0.000000 of $0.050000: no heartbeat: its pod never started"
+        "run: train-1 settled at $0.000000 of $0.050000: its pod never started"
     ]
     assert list(ledger.state("run").reservations) == ["overhead"]
 
@@ -93,7 +94,8 @@ def test_a_pod_that_never_started_costs_nothing(ledger, store):
 def test_a_dead_pod_is_charged_to_one_interval_after_its_last_heartbeat(ledger, store, dead):
     write_heartbeat(store, dead, after_s=18.0)
     assert settle_lost(ledger, store) == [
-        "run: train-1 settled at $0.010000 of $0.050000: its pod is gone; last heartbeat after 18.0 s"
+        "run: train-1 settled at $0.010000 of $0.050000: its pod ended without settling; last "
+        "heartbeat after 18.0 s"
     ]
     assert ledger.state("run").settled_usd == {"train-1": Decimal("0.01")}
 
@@ -135,6 +137,11 @@ ALIVE, DEAD = "host.1.1000", "host.2.1000"
 names = st.sampled_from(["a-1", "b-1", "c-2"])
 
 
+class OnlyAlive(LocalCluster):
+    def lifetime(self, pod: PodRef) -> PodLifetime:
+        return PodLifetime(alive=str(pod) == ALIVE)
+
+
 @examples(50)
 @given(
     st.dictionaries(names, st.integers(0, 10**6).map(from_microusd)),
@@ -149,18 +156,13 @@ def test_only_dead_pods_are_settled_between_zero_and_their_reservation(reservati
         ledger.open("run", Decimal(10))
         for name, amount_usd in reservations.items():
             ledger.reserve("run", name, name[0], 1, amount_usd)
-        heartbeats = {
-            name: write_heartbeat(
-                store, ALIVE if is_alive else DEAD, after_s=after_s, usd_per_hour=str(price), reservation=name
-            )
-            for name, (is_alive, after_s, price) in pods.items()
-        }
-        settled = {
-            found.reservation: found.actual_usd
-            for found in lost_reservations(ledger.state("run"), heartbeats, lambda pod: str(pod) == ALIVE)
-        }
-        assert set(settled) == {name for name in reservations if name not in pods or not pods[name][0]}
-        for name, actual_usd in settled.items():
+        for name, (is_alive, after_s, price) in pods.items():
+            pod = ALIVE if is_alive else DEAD
+            write_heartbeat(store, pod, after_s=after_s, usd_per_hour=str(price), reservation=name)
+        settle_lost_pods(ledger, store, OnlyAlive(()), "run", "run")
+        settled_usd = ledger.state("run").settled_usd
+        assert set(settled_usd) == {name for name in reservations if name not in pods or not pods[name][0]}
+        for name, actual_usd in settled_usd.items():
             assert 0 <= actual_usd <= reservations[name]
             assert name in pods or actual_usd == 0
 
@@ -174,3 +176,26 @@ def test_while_a_silent_supervisor_read_no_price_on_demand_is_charged(ledger, st
     assert ledger.state("run").settled_usd["train-1"] == Decimal("0.005") + Decimal("0.010")
     later = ended_silent(ended, NOON + timedelta(seconds=30))
     assert later.prices == ended.prices
+
+
+@pytest.mark.parametrize("state", [SILENT, BROKE, LOST])
+def test_one_that_was_ended_from_outside_pays_to_its_end_also_beyond_its_reservation(
+    ledger, store, dead, state
+):
+    last = write_heartbeat(store, dead, after_s=90.0).model_copy(update={"state": state})
+    ended = last.model_copy(update={"at": NOON + timedelta(seconds=120)})
+    assert settle_ended(ledger, "run", ended)
+    account = ledger.state("run")
+    assert account.settled_usd["train-1"] == Decimal("0.06"), "120 s at $1.80 an hour, of $0.05 reserved"
+    assert not settle_ended(ledger, "run", ended), "once"
+
+
+def test_what_the_account_has_no_money_for_is_an_overrun(store, dead):
+    ledger = Ledger(store, StillClock())
+    ledger.open("run", Decimal("0.05"))
+    ledger.reserve("run", "train-1", "train", 1, Decimal("0.05"))
+    last = write_heartbeat(store, dead, after_s=120.0).model_copy(update={"state": BROKE})
+    assert settle_ended(ledger, "run", last)
+    account = ledger.state("run")
+    assert account.settled_usd["train-1"] == Decimal("0.05")
+    assert account.overruns_usd["train-1"] == Decimal("0.01")

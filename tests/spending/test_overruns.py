@@ -17,7 +17,7 @@ from shoestring.backends.memory import MemoryStore
 from shoestring.core.errors import BudgetExceeded, LedgerConflict
 from shoestring.spending.audit.verify import verify
 from shoestring.spending.ledger.ledger import Ledger
-from shoestring.spending.ledger.overruns import absorb_overruns, book_cost
+from shoestring.spending.ledger.settlement import absorb_overruns, book_cost
 
 ONE = Decimal("1.000000")
 amounts = st.integers(0, 1_500_000).map(lambda micro: Decimal(micro).scaleb(-6))

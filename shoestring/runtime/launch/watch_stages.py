@@ -21,10 +21,9 @@ from shoestring.backends.processes import adopt_orphans, end_tree, is_running
 from shoestring.config.world import World
 from shoestring.core import store_layout
 from shoestring.core.attempt_id import AttemptId
-from shoestring.core.errors import DataError, LedgerConflict, ShoestringError, UnknownName
+from shoestring.core.errors import DataError, ShoestringError, UnknownName
 from shoestring.core.pod_ref import LocalProcess
 from shoestring.core.receipt import Receipt
-from shoestring.core.record import record_bytes
 from shoestring.data.run_records import Run, read_record, read_records
 from shoestring.routing.decision import Decision
 from shoestring.runtime.launch.account_money import AccountMoney
@@ -38,12 +37,13 @@ from shoestring.spending.heartbeat import (
     SILENT,
     Heartbeat,
     last_heartbeat,
+    put_heartbeat,
     record_lost,
     silence_limit_s,
 )
 from shoestring.spending.ledger.account import AccountState
 from shoestring.spending.ledger.ledger import Ledger
-from shoestring.spending.ledger.overruns import book_cost
+from shoestring.spending.ledger.settlement import book_cost
 from shoestring.spending.lost_pods import settle_ended
 
 LOOK_EVERY_S = 1.0
@@ -184,7 +184,7 @@ class StageWatch:
             last = None
         ended = self.clock.ended_heartbeat(tree, last)
         try:
-            store.put(store_layout.heartbeat(self.run.run_id, tree.name), record_bytes(ended))
+            put_heartbeat(store, ended)
         finally:
             with contextlib.suppress(UnknownName):
                 settle_ended(self._ledger, account, ended)
@@ -199,8 +199,7 @@ class StageWatch:
         booked_usd = state.settled_usd[tree.name] + state.overruns_usd.get(tree.name, Decimal(0))
         if cost_usd - booked_usd > seconds_usd(tree.usd_per_hour, MIN_BOOKED_S):
             reason = f"its process ran on until it had cost ${cost_usd}"
-            with contextlib.suppress(LedgerConflict):
-                book_cost(self._ledger, state.account, tree.name, cost_usd, reason, id=f"{tree.name}-exit")
+            book_cost(self._ledger, state.account, tree.name, cost_usd, reason, id=f"{tree.name}-exit")
 
     def end(self) -> None:
         """Give supervisors that are stopping their stages time to do so; then end what is left of them."""

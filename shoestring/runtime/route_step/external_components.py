@@ -5,14 +5,14 @@ meters or settles them.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 
 from shoestring.config.world import World
 from shoestring.core import store_layout
 from shoestring.core.attempt_id import AttemptId
-from shoestring.core.errors import LedgerConflict
+from shoestring.core.errors import ClusterError
 from shoestring.core.interfaces import PodLifetime
 from shoestring.core.pod_ref import ClusterPod, LabelledPod
 from shoestring.core.receipt import PricePoint
@@ -20,14 +20,20 @@ from shoestring.core.record import record_bytes
 from shoestring.data.run_records import Run, RunStart, read_record
 from shoestring.routing.decision import Decision
 from shoestring.routing.placement import KUBEFLOW_RUN_LABEL, RUN_LABEL, STAGE_LABEL
-from shoestring.runtime.records.ends import NOT_METERED, OUT_OF_MONEY, EndEvidence, how_it_ended
-from shoestring.runtime.records.overhead import overhead_times
+from shoestring.runtime.records.overhead import OVERHEAD, overhead_times
 from shoestring.runtime.records.receipts import AttemptResult, make_receipt
 from shoestring.runtime.records.world_ledger import world_ledger
-from shoestring.spending.heartbeat import UNSUPERVISED, Heartbeat, last_heartbeat
+from shoestring.spending.ends import NOT_METERED, OUT_OF_MONEY, EndEvidence, cost_of_end, how_it_ended
+from shoestring.spending.heartbeat import (
+    UNSUPERVISED,
+    Heartbeat,
+    attempt_heartbeat,
+    last_heartbeat,
+    put_heartbeat,
+)
 from shoestring.spending.ledger.account import Reservation
 from shoestring.spending.ledger.ledger import Ledger
-from shoestring.spending.ledger.overruns import book_cost
+from shoestring.spending.ledger.settlement import settle_at_cost
 from shoestring.spending.meter import cost_between_usd
 
 CHARGED = f"{NOT_METERED}: charged from its router to the next step"
@@ -46,19 +52,41 @@ def announce_external(world: World, decision: Decision, job_id: str) -> None:
         return
     namespace = world.pod.namespace if isinstance(world.pod, ClusterPod) else "local"
     of_run = {KUBEFLOW_RUN_LABEL: job_id} if job_id else {RUN_LABEL: question.run_id}
-    heartbeat = Heartbeat(
-        run_id=question.run_id,
-        stage=question.stage,
-        attempt=question.attempt,
-        pod=LabelledPod.with_labels(namespace, {STAGE_LABEL: question.stage, **of_run}),
-        state=UNSUPERVISED,
-        usd_per_hour=choice.usd_per_hour,
-        started_at=now,
-        at=now,
-        interval_s=choice.est_s or 1.0,
-        spent_usd=choice.est_usd,
+    pod = LabelledPod.with_labels(namespace, {STAGE_LABEL: question.stage, **of_run})
+    interval_s, spent_usd = choice.est_s or 1.0, choice.est_usd
+    heartbeat = attempt_heartbeat(
+        decision, pod, UNSUPERVISED, now, now, interval_s=interval_s, spent_usd=spent_usd
     )
-    world.store.put(store_layout.heartbeat(question.run_id, question.attempt_id), record_bytes(heartbeat))
+    put_heartbeat(world.store, heartbeat)
+
+
+def ended_components(world: World, run: Run, ledger: Ledger, stage: str) -> set[str]:
+    """Return the external components of a run's newest start that are done and not settled: what they leave
+    of their reservations is for the stage that is routed now.
+
+    On one machine tasks run one after another, so all before this one have ended. On a cluster the component
+    has pods, and each has succeeded; without the right to list pods, none is known.
+    """
+    found = set()
+    for name, reservation in ledger.state(run.start.account).reservations.items():
+        if reservation.stage in (stage, OVERHEAD):
+            continue
+        heartbeat = last_heartbeat(world.store, run.run_id, name)
+        if heartbeat is None or heartbeat.state != UNSUPERVISED:
+            continue
+        if run.start.launcher is not None or _has_succeeded(world, heartbeat):
+            found.add(name)
+    return found
+
+
+def _has_succeeded(world: World, heartbeat: Heartbeat) -> bool:
+    key = store_layout.decision(heartbeat.run_id, heartbeat.attempt_id)
+    decision = read_record(world.store, key, Decision)
+    try:
+        pods = attempts_pods(world, decision, world.cluster.lifetime(heartbeat.pod))
+    except ClusterError:
+        return False
+    return bool(pods) and all(pod.finished_at and not pod.reason for pod in pods)
 
 
 def settle_external(
@@ -99,10 +127,13 @@ def _settle_one(
     lifetime = world.cluster.lifetime(heartbeat.pod)
     pods = attempts_pods(world, decision, lifetime)
     found = charged_time(world, run, start, heartbeat, pods)
-    end = how_it_ended(EndEvidence(pod_reason=pods[-1].reason if pods else "", heartbeat=heartbeat))
+    evidence = EndEvidence(pod_reason=pods[-1].reason if pods else "", heartbeat=heartbeat)
+    end = how_it_ended(evidence)
     fees_usd = decision.choice.incurred_usd(done=end.status == "done") if decision.choice else Decimal(0)
-    cost_usd = cost_of_periods_usd(prices_of(heartbeat), found.periods) + fees_usd
-    if not _book(ledger, start.account, name, min(cost_usd, reservation.amount_usd), cost_usd, found):
+    cost_usd = cost_of_periods_usd(heartbeat.known_prices, found.periods) + fees_usd
+    cost = cost_of_end(replace(evidence, measured_usd=cost_usd, is_upper_bound=not found.is_exact))
+    if settle_at_cost(ledger, start.account, name, cost, reservation.amount_usd, found.reason) is None:
+        # A concurrent step has settled it.
         return []
     state = ledger.state(start.account)
     result = AttemptResult(
@@ -124,20 +155,6 @@ def _settle_one(
         f"{start.account}: {name} settled at ${result.spent_usd} of ${reservation.amount_usd}: "
         f"{NOT_METERED}, and took {'' if found.is_exact else 'at most '}${cost_usd}"
     ]
-
-
-def _book(
-    ledger: Ledger, account: str, name: str, settled_usd: Decimal, cost_usd: Decimal, found: ChargedTime
-) -> bool:
-    """Settle a reservation, and book what its pods' own times cost above it; return whether that was done."""
-    try:
-        ledger.settle(account, name, settled_usd, found.reason)
-        if found.is_exact and cost_usd > settled_usd:
-            book_cost(ledger, account, name, cost_usd, found.reason, id=name)
-    except LedgerConflict:
-        # A concurrent exit step has settled it.
-        return False
-    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,12 +208,6 @@ def is_between(pod: PodLifetime, since: datetime, until: datetime | None = None)
     return pod.began_since(since) and (until is None or not pod.began_since(until))
 
 
-def prices_of(heartbeat: Heartbeat) -> tuple[PricePoint, ...]:
-    """Return the prices that the reaper recorded, or else the decision's."""
-    decided = PricePoint(at=heartbeat.started_at, usd_per_hour=heartbeat.usd_per_hour)
-    return heartbeat.prices or (decided,)
-
-
 def cost_of_periods_usd(prices: Sequence[PricePoint], periods: Iterable[Period]) -> Decimal:
     """Return the cost of these times at the prices of an attempt."""
     return sum((cost_between_usd(prices, began, ended) for began, ended in periods), Decimal(0))
@@ -216,4 +227,4 @@ def write_result(world: World, decision: Decision, result: AttemptResult, heartb
     last = heartbeat.model_copy(
         update={"state": receipt.status, "at": result.finished_at, "spent_usd": receipt.spent_usd}
     )
-    world.store.put(store_layout.heartbeat(run_id, attempt), record_bytes(last))
+    put_heartbeat(world.store, last)

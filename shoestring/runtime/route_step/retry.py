@@ -20,9 +20,9 @@ from shoestring.core.record import record_bytes
 from shoestring.core.types import StageOutcome
 from shoestring.data.run_records import Run, read_record
 from shoestring.routing.decision import Decision
-from shoestring.runtime.records.ends import FINAL_CAUSES, OUT_OF_MONEY
 from shoestring.runtime.records.receipts import write_lost_receipts
 from shoestring.runtime.route_step.external_components import settle_external
+from shoestring.spending.ends import FINAL_CAUSES, OUT_OF_MONEY
 from shoestring.spending.heartbeat import (
     RUNNING_STATES,
     UNSUPERVISED,
@@ -253,8 +253,13 @@ def receipt_is_due(world: World, run: Run, state: AccountState) -> bool:
 
 
 def is_exiting(world: World, run: Run, heartbeat: Heartbeat) -> bool:
-    """Return whether a pod is alive, or its run's launcher is about to end what its dead supervisor left."""
-    launcher, is_alive = run.start.launcher, world.cluster.lifetime(heartbeat.pod).alive
+    """Return whether a pod is alive, or its run's launcher is about to end what its dead supervisor left, or
+    the cluster is about to say when the containers of an external component ended.
+    """
+    launcher, life = run.start.launcher, world.cluster.lifetime(heartbeat.pod)
+    is_alive = life.alive
+    if heartbeat.state == UNSUPERVISED:
+        return is_alive or (life.started_at is not None and life.finished_at is None)
     if is_alive or heartbeat.state not in RUNNING_STATES or launcher in (None, world.pod):
         return is_alive
     return world.cluster.lifetime(launcher).alive

@@ -37,7 +37,11 @@ from shoestring.runtime.admission.start_gate import start_when_allowed
 from shoestring.runtime.records.overhead import OverheadPod, overhead_timer
 from shoestring.runtime.records.world_ledger import world_ledger
 from shoestring.runtime.route_step.concurrent_stages import stages_to_plan
-from shoestring.runtime.route_step.external_components import announce_external
+from shoestring.runtime.route_step.external_components import (
+    announce_external,
+    ended_components,
+    settle_external,
+)
 from shoestring.runtime.route_step.retry import (
     RetryContext,
     settle_earlier_attempts,
@@ -134,6 +138,8 @@ def decide_and_reserve(
     if found := undelivered_decision(world, run, ledger, stage):
         return found
     retry = settle_earlier_attempts(world, run, ledger, stage)
+    if ended := ended_components(world, run, ledger, stage):
+        settle_external(world, run, run.start, ended)
 
     def ask() -> Question:
         return build_question(world, stage_request(world, run, request, inputs, ledger, retry))

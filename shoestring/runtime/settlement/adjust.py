@@ -9,7 +9,7 @@ from decimal import Decimal
 
 from shoestring.config.world import World
 from shoestring.core import store_layout
-from shoestring.core.errors import DataError, LedgerConflict, NotInStore
+from shoestring.core.errors import DataError, NotInStore
 from shoestring.core.interfaces import PodLifetime
 from shoestring.core.pod_ref import LabelledPod
 from shoestring.core.receipt import PricePoint, Receipt
@@ -19,7 +19,7 @@ from shoestring.runtime.records.overhead import overhead_reservation
 from shoestring.runtime.records.world_ledger import world_ledger
 from shoestring.runtime.route_step.external_components import attempts_pods, cost_of_periods_usd
 from shoestring.spending.ledger.ledger import Ledger
-from shoestring.spending.ledger.overruns import book_cost
+from shoestring.spending.ledger.settlement import book_cost
 
 # The id of the ledger's request, so that an exit step that is run again asks for the same entry.
 POD_TIMES = "pod-times"
@@ -81,12 +81,9 @@ def adjust_reservation(ledger: Ledger, account: str, name: str, true_usd: Decima
     in full.
     """
     reason = f"its pod's own times cost ${true_usd}"
-    try:
-        overrun_usd = book_cost(ledger, account, name, true_usd, reason, id=POD_TIMES)
-    except LedgerConflict:
-        # It was adjusted before, as far as the cap allowed.
-        return []
+    overrun_usd = book_cost(ledger, account, name, true_usd, reason, id=POD_TIMES)
     if not overrun_usd:
+        # None: it was adjusted before, as far as the cap allowed.
         return []
     recorded_usd = true_usd - overrun_usd
     return [

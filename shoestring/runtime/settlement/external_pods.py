@@ -14,14 +14,13 @@ from shoestring.core import store_layout
 from shoestring.core.errors import BudgetExceeded, LedgerConflict
 from shoestring.core.interfaces import StagePod
 from shoestring.core.receipt import PricePoint
-from shoestring.core.record import record_bytes
 from shoestring.data.run_records import Run
 from shoestring.routing.decision import Decision
 from shoestring.runtime.route_step.external_components import cost_of_periods_usd
 from shoestring.runtime.supervisor.attempt import Attempt
 from shoestring.runtime.supervisor.extension import due_ahead_usd, extend_reservation
 from shoestring.spending.exit_money import min_extension_usd
-from shoestring.spending.heartbeat import Heartbeat
+from shoestring.spending.heartbeat import Heartbeat, put_heartbeat
 from shoestring.spending.ledger.account import Reservation
 from shoestring.spending.ledger.ledger import Ledger
 from shoestring.spending.meter import RateChanges
@@ -115,8 +114,7 @@ def out_of_money(world: World, ledger: Ledger, stage: ExternalStage) -> str:
 def record_prices(world: World, stage: ExternalStage, attempt: Attempt) -> None:
     """Write the prices so far into the heartbeat, for the next look and for the settlement."""
     update = {"prices": attempt.prices(), "usd_per_hour": attempt.usd_per_hour, "at": world.clock.now()}
-    key = store_layout.heartbeat(stage.run.run_id, stage.name)
-    world.store.put(key, record_bytes(stage.heartbeat.model_copy(update=update)))
+    put_heartbeat(world.store, stage.heartbeat.model_copy(update=update))
 
 
 def extend(ledger: Ledger, attempt: Attempt, spent_usd: Decimal) -> str:

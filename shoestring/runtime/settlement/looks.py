@@ -19,12 +19,11 @@ from shoestring.config.world import World
 from shoestring.core import store_layout
 from shoestring.core.errors import NotInStore, ShoestringError, StoreError
 from shoestring.core.interfaces import Clock, EndReason, PendingPods, StagePod, StoreTimes
-from shoestring.core.record import record_bytes
 from shoestring.runtime.records.world_ledger import forget_accounts, world_ledger
 from shoestring.runtime.settlement.external_pods import ExternalStage, out_of_money
 from shoestring.runtime.settlement.reap import reap
 from shoestring.runtime.settlement.running_pods import RunningPod, RunningPods, UnpaidPod, is_running
-from shoestring.spending.heartbeat import SILENT, Heartbeat, ended_silent, silence_limit_s
+from shoestring.spending.heartbeat import SILENT, ended_silent, put_heartbeat, silence_limit_s
 
 SLOW_PROBE_S = 3.0
 """A store that takes longer to accept the reaper's probe may have been away meanwhile."""
@@ -142,14 +141,14 @@ class RunningPodsWatch:
         heartbeat = each.heartbeat
         assert heartbeat is not None
         lasted_s = (each.now - heartbeat.at).total_seconds()
-        self._write_last(each, ended_silent(heartbeat, each.now))
+        put_heartbeat(self.world.store, ended_silent(heartbeat, each.now))
         interval = f"its interval is {heartbeat.interval_s:g} s"
         return self._end(each, "Silent", f"its last heartbeat is {lasted_s:.0f} s old, and {interval}")
 
     def _end_broke(self, each: RunningPod) -> list[str]:
         """End a pod that has cost more than its account can pay."""
         if each.heartbeat is None or each.is_metered:
-            self._write_last(each, each.ended_broke())
+            put_heartbeat(self.world.store, each.ended_broke())
         message = f"it cost ${each.cost_usd}, and its account has ${each.most_usd} for it"
         return self._end(each, "OutOfMoney", message)
 
@@ -163,10 +162,6 @@ class RunningPodsWatch:
             return [f"{stage.name} of {stage.run.run_id} cannot be judged: {error}"]
         pods = stage.running if reason else ()
         return [message for pod in pods for message in self._end_pod(pod, stage, "OutOfMoney", reason)]
-
-    def _write_last(self, each: RunningPod, heartbeat: Heartbeat) -> None:
-        key = store_layout.heartbeat(each.run.run_id, each.name)
-        self.world.store.put(key, record_bytes(heartbeat))
 
     def _end(self, each: RunningPod, reason: EndReason, message: str) -> list[str]:
         return self._end_pod(each.pod, each, reason, message)

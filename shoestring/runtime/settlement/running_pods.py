@@ -30,6 +30,7 @@ from shoestring.spending.heartbeat import (
     SILENT,
     UNSUPERVISED,
     Heartbeat,
+    attempt_heartbeat,
     last_heartbeat,
 )
 from shoestring.spending.ledger.account import AccountState, Reservation
@@ -85,20 +86,10 @@ class RunningPod:
 
     def ended_broke(self) -> Heartbeat:
         """Return the heartbeat that says that the pod ends now for its money; the first if it wrote none."""
-        question, began = self.decision.question, self.pod.lifetime.started_at or self.now
-        first = Heartbeat(
-            run_id=self.run.run_id,
-            stage=question.stage,
-            attempt=question.attempt,
-            pod=self.pod.ref,
-            state=BROKE,
-            usd_per_hour=self._decided_usd_per_hour,
-            started_at=began,
-            at=self.now,
-            interval_s=1.0,
-            spent_usd=self.cost_usd,
-        )
-        return (self.heartbeat or first).model_copy(update={"state": BROKE, "at": self.now})
+        if self.heartbeat:
+            return self.heartbeat.model_copy(update={"state": BROKE, "at": self.now})
+        began = self.pod.lifetime.started_at or self.now
+        return attempt_heartbeat(self.decision, self.pod.ref, BROKE, began, self.now, spent_usd=self.cost_usd)
 
     @property
     def _decided_usd_per_hour(self) -> Decimal:

@@ -27,8 +27,8 @@ from shoestring.runtime.route_step.retry import receipt_is_due, wait_for_exit
 from shoestring.runtime.settlement.adjust import adjust_to_pod_times
 from shoestring.spending.audit.run_records import record_digests
 from shoestring.spending.ledger.ledger import Ledger
-from shoestring.spending.ledger.overruns import absorb_overruns
 from shoestring.spending.ledger.parent_accounts import campaign_account
+from shoestring.spending.ledger.settlement import absorb_overruns
 from shoestring.spending.lost_pods import settle_lost_pods
 
 EXIT_STEP_REQUESTS = 50

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from shoestring.config.world import World
 from shoestring.core import store_layout
 from shoestring.core.attempt_id import AttemptId
-from shoestring.core.errors import LedgerConflict
 from shoestring.core.interfaces import StagePod
 from shoestring.core.receipt import Receipt
 from shoestring.core.record import record_bytes
@@ -17,8 +16,9 @@ from shoestring.data.run_records import Run, read_record
 from shoestring.routing.decision import Decision
 from shoestring.runtime.records.receipts import write_lost_receipts
 from shoestring.runtime.records.world_ledger import world_ledger
-from shoestring.spending.heartbeat import Heartbeat
+from shoestring.spending.heartbeat import LOST, attempt_heartbeat, put_heartbeat
 from shoestring.spending.ledger.account import AccountState, Reservation
+from shoestring.spending.lost_pods import settle_ended
 from shoestring.spending.meter import cost_usd
 
 
@@ -86,31 +86,16 @@ def settle_silent_pod(world: World, run: Run, decision: Decision, pod: StagePod,
     The heartbeat that the pod did not write is written first, so that an interrupted settlement can be
     continued.
     """
-    ledger, account = world_ledger(world), run.start.account
-    question, now = decision.question, world.clock.now()
-    name = str(question.attempt_id)
+    ledger, account, now = world_ledger(world), run.start.account, world.clock.now()
+    name = str(decision.question.attempt_id)
     reservation = ledger.state(account).reservations.get(name)
     if reservation is None or decision.choice is None:
         return []
     began, ended = pod.lifetime.started_at or now, pod.lifetime.finished_at or now
-    pod_cost_usd = cost_usd(decision.choice.usd_per_hour, (ended - began).total_seconds())
-    spent_usd = min(pod_cost_usd, reservation.amount_usd)
-    heartbeat = Heartbeat(
-        run_id=run.run_id,
-        stage=question.stage,
-        attempt=question.attempt,
-        pod=pod.ref,
-        state="lost",
-        usd_per_hour=decision.choice.usd_per_hour,
-        started_at=began,
-        at=ended,
-        interval_s=1.0,
-        spent_usd=spent_usd,
-    )
-    world.store.put(store_layout.heartbeat(run.run_id, name), record_bytes(heartbeat))
-    try:
-        ledger.settle(account, name, spent_usd, reason)
-    except LedgerConflict:
+    spent_usd = cost_usd(decision.choice.usd_per_hour, (ended - began).total_seconds())
+    heartbeat = attempt_heartbeat(decision, pod.ref, LOST, began, ended, spent_usd=spent_usd)
+    put_heartbeat(world.store, heartbeat)
+    if not settle_ended(ledger, account, heartbeat, reason):
         # Its supervisor began after all, and settled.
         return []
     write_lost_receipts(world, run, run.start, {name: reason})

@@ -10,19 +10,15 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from decimal import Decimal
 
 from shoestring.config.world import World
-from shoestring.core import store_layout
-from shoestring.core.attempt_id import AttemptId
 from shoestring.core.errors import StoreError
-from shoestring.core.record import record_bytes
 from shoestring.core.types import StageOutcome
 from shoestring.data.run_records import open_run
 from shoestring.routing.decision import Choice, Decision
 from shoestring.runtime.records.overhead import overhead_timer
 from shoestring.runtime.supervisor.attempt import pod_started_s
-from shoestring.spending.heartbeat import Heartbeat, last_heartbeat
+from shoestring.spending.heartbeat import Heartbeat, attempt_heartbeat, last_heartbeat, put_heartbeat
 
 
 def lock_attempt(
@@ -57,7 +53,7 @@ def lock_attempt(
 
 def has_lock(world: World, decision: Decision) -> bool:
     """Write the attempt's first heartbeat unless there is one; return whether that names this pod."""
-    if put_heartbeat(world, first_heartbeat(world, decision), if_absent=True):
+    if put_heartbeat(world.store, first_heartbeat(world, decision), if_absent=True):
         return True
     question = decision.question
     first = last_heartbeat(world.store, question.run_id, str(question.attempt_id))
@@ -66,27 +62,9 @@ def has_lock(world: World, decision: Decision) -> bool:
 
 def first_heartbeat(world: World, decision: Decision) -> Heartbeat:
     """Return the heartbeat of an attempt that has not read its reservation yet."""
-    question, choice, now = decision.question, decision.choice, world.clock.now()
-    assert choice is not None
-    return Heartbeat(
-        run_id=question.run_id,
-        stage=question.stage,
-        attempt=question.attempt,
-        pod=world.pod,
-        state="starting",
-        usd_per_hour=choice.usd_per_hour,
-        started_at=now - timedelta(seconds=world.clock.monotonic_s() - pod_started_s(world)),
-        at=now,
-        interval_s=world.policy.heartbeat_s,
-        spent_usd=Decimal(0),
-    )
-
-
-def put_heartbeat(world: World, heartbeat: Heartbeat, *, if_absent: bool = False) -> bool:
-    """Write a heartbeat; return False if it was to be the first, and is not. Raises StoreError."""
-    attempt = AttemptId(heartbeat.run_id, heartbeat.stage, heartbeat.attempt)
-    key = store_layout.heartbeat(heartbeat.run_id, attempt)
-    return world.store.put(key, record_bytes(heartbeat), if_absent=if_absent)
+    now = world.clock.now()
+    began = now - timedelta(seconds=world.clock.monotonic_s() - pod_started_s(world))
+    return attempt_heartbeat(decision, world.pod, "starting", began, now, interval_s=world.policy.heartbeat_s)
 
 
 @contextmanager
@@ -101,7 +79,7 @@ def heartbeats(world: World, make: Callable[[], Heartbeat], last_s: float) -> It
         while not over.wait(max(0.0, due_s - clock.monotonic_s())):
             due_s = clock.monotonic_s() + world.policy.heartbeat_s
             with suppress(StoreError):
-                put_heartbeat(world, make())
+                put_heartbeat(world.store, make())
 
     thread = threading.Thread(target=beat, daemon=True)
     thread.start()

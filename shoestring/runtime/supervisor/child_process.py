@@ -13,7 +13,6 @@ from pathlib import Path
 from shoestring.core.errors import DataError
 from shoestring.core.pod_ref import LocalProcess
 from shoestring.core.record import record_bytes
-from shoestring.runtime.records.ends import EndEvidence, StageReport, how_it_ended
 from shoestring.runtime.supervisor.attempt import Attempt
 from shoestring.runtime.supervisor.child import (
     JOB_FILE,
@@ -23,6 +22,7 @@ from shoestring.runtime.supervisor.child import (
     ChildResult,
 )
 from shoestring.runtime.supervisor.scratch_files import read_scratch_file
+from shoestring.spending.ends import EndEvidence, StageReport, how_it_ended
 from shoestring.stages.work import StageProgress
 
 STAGE_PROCESS = "shoestring.runtime.supervisor.child"

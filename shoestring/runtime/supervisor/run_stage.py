@@ -8,7 +8,7 @@ from decimal import Decimal
 from functools import partial
 
 from shoestring.config.world import World
-from shoestring.core.errors import LedgerConflict, StageFailed, UsageError
+from shoestring.core.errors import StageFailed, UsageError
 from shoestring.core.types import StageOutcome
 from shoestring.data.run_records import Run, open_run, read_record
 from shoestring.data.storage import cache
@@ -36,8 +36,9 @@ from shoestring.runtime.supervisor.supervisor import (
     supervise,
     write_heartbeat,
 )
+from shoestring.spending.ends import EndCost
 from shoestring.spending.ledger.ledger import Ledger
-from shoestring.spending.ledger.overruns import book_cost
+from shoestring.spending.ledger.settlement import book_cost, settle_at_cost
 from shoestring.stages.work import Origin
 
 SLOW_SETTLEMENT_S = 1.0
@@ -208,17 +209,10 @@ def settle_attempt(attempt: Attempt, ledger: Ledger, reason: str, *, done: bool)
         world.store, attempt.decision, world.pod, time_usd, ends_s - attempt.started_s
     )
     cost_usd = attempt_cost_usd(attempt, ends_s, done=done)
-    spent_usd = min(cost_usd, attempt.reserved_usd)
-    try:
-        ledger.settle(account, name, spent_usd, reason)
-        if cost_usd > spent_usd:
-            # The supervisor polls, so the exit may cost more than was reserved for it.
-            why = f"it cost ${cost_usd}, more than was reserved for it"
-            attempt.overrun_usd = book_cost(ledger, account, name, cost_usd, why, id=name)
-        return booked(attempt, cost_usd)
-    except LedgerConflict:
-        # A reaper took this pod for dead and settled it: the ledger holds what was paid.
-        return ledger.state(account).settled_usd[name], ""
+    # The supervisor polls, so the exit may cost more than was reserved for it.
+    overrun_usd = settle_at_cost(ledger, account, name, EndCost(cost_usd), attempt.reserved_usd, reason)
+    # None: a reaper took this pod for dead and settled it.
+    return booked(attempt, ledger, cost_usd, overrun_usd)
 
 
 def charge_wait(attempt: Attempt, ledger: Ledger, waited_s: float, *, done: bool) -> tuple[Decimal, str]:
@@ -226,12 +220,8 @@ def charge_wait(attempt: Attempt, ledger: Ledger, waited_s: float, *, done: bool
     name, account = str(attempt.id), attempt.run.start.account
     cost_usd = attempt_cost_usd(attempt, attempt.expected_end_s, done=done)
     why = f"the store took {waited_s:.1f} s to accept its settlement and receipt"
-    try:
-        attempt.overrun_usd = book_cost(ledger, account, name, cost_usd, why, id=f"{name}-wait")
-        return booked(attempt, cost_usd)
-    except LedgerConflict:
-        # The account was closed meanwhile.
-        return ledger.state(account).settled_usd[name], ""
+    overrun_usd = book_cost(ledger, account, name, cost_usd, why, id=f"{name}-wait")
+    return booked(attempt, ledger, cost_usd, overrun_usd)
 
 
 def attempt_cost_usd(attempt: Attempt, ends_s: float, *, done: bool) -> Decimal:
@@ -240,11 +230,19 @@ def attempt_cost_usd(attempt: Attempt, ends_s: float, *, done: bool) -> Decimal:
     return max(Decimal(0), time_usd - attempt.committed_usd) + attempt.choice.incurred_usd(done=done)
 
 
-def booked(attempt: Attempt, cost_usd: Decimal) -> tuple[Decimal, str]:
-    """Return how much of a cost is in the ledger, and a sentence where that is not all."""
-    if not attempt.overrun_usd:
+def booked(
+    attempt: Attempt, ledger: Ledger, cost_usd: Decimal, overrun_usd: Decimal | None
+) -> tuple[Decimal, str]:
+    """Return how much of a cost is in the ledger, and a sentence where that is not all.
+
+    `overrun_usd` None: the ledger holds what somebody else settled.
+    """
+    if overrun_usd is None:
+        return ledger.state(attempt.run.start.account).settled_usd[str(attempt.id)], ""
+    attempt.overrun_usd = overrun_usd
+    if not overrun_usd:
         return cost_usd, ""
-    booked_usd = cost_usd - attempt.overrun_usd
+    booked_usd = cost_usd - overrun_usd
     return booked_usd, f"it cost ${cost_usd}, of which its account had money for ${booked_usd}"
 
 

@@ -25,7 +25,7 @@ from shoestring.core.pod_ref import LAUNCHER_VARIABLE, LocalProcess, PodRef
 from shoestring.core.record import record_bytes
 from shoestring.runtime.records.world_ledger import world_ledger
 from shoestring.runtime.supervisor.attempt import Attempt
-from shoestring.runtime.supervisor.attempt_lock import heartbeats, put_heartbeat
+from shoestring.runtime.supervisor.attempt_lock import heartbeats
 from shoestring.runtime.supervisor.background_io import BackgroundIO
 from shoestring.runtime.supervisor.child import ChildResult
 from shoestring.runtime.supervisor.child_process import (
@@ -45,7 +45,7 @@ from shoestring.runtime.supervisor.migration_check import (
 from shoestring.runtime.supervisor.scratch_files import write_whole
 from shoestring.runtime.supervisor.spend_limits import LIMITS_FILE, SpendLimits
 from shoestring.spending.exit_money import CHECK_EVERY_S
-from shoestring.spending.heartbeat import Heartbeat
+from shoestring.spending.heartbeat import Heartbeat, put_heartbeat
 
 # How often its money and its end are checked.
 POLL_EVERY_S = 0.1
@@ -118,7 +118,7 @@ def running_state(attempt: Attempt) -> str:
 
 def write_heartbeat(attempt: Attempt, state: str) -> None:
     """Write a heartbeat. Raises StoreError."""
-    put_heartbeat(attempt.world, make_heartbeat(attempt, state))
+    put_heartbeat(attempt.world.store, make_heartbeat(attempt, state))
 
 
 def make_heartbeat(attempt: Attempt, state: str) -> Heartbeat:
@@ -235,7 +235,7 @@ def heartbeat_sender(attempt: Attempt, io: BackgroundIO) -> Callable[[], None]:
         attempt.is_settled = str(attempt.id) in ledger.state(account).settled_usd
 
     def send() -> None:
-        io.write(partial(put_heartbeat, world, make_heartbeat(attempt, running_state(attempt))))
+        io.write(partial(put_heartbeat, world.store, make_heartbeat(attempt, running_state(attempt))))
         io.check(check)
 
     return send

@@ -7,9 +7,7 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Literal
 
-from shoestring.core import store_layout
 from shoestring.core.receipt import Cause
-from shoestring.core.record import record_bytes
 from shoestring.routing.question import sample_range
 from shoestring.runtime.records.receipts import AttemptResult, make_receipt
 from shoestring.runtime.supervisor.attempt import Attempt
@@ -18,6 +16,7 @@ from shoestring.runtime.supervisor.supervisor import GRACE_S, make_heartbeat
 from shoestring.simulation.attempt.work_progress import WorkProgress
 from shoestring.simulation.event_loop import Process
 from shoestring.simulation.simulated_world import PipelineRun, Simulation
+from shoestring.spending.heartbeat import put_heartbeat
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +94,7 @@ def write_last_heartbeat(simulation: Simulation, attempt: Attempt) -> None:
         simulation.rng.uniform(0, interval_s), (heartbeat.at - heartbeat.started_at).total_seconds()
     )
     heartbeat = heartbeat.model_copy(update={"at": heartbeat.at - timedelta(seconds=silent_s)})
-    simulation.store.put(store_layout.heartbeat(attempt.run.run_id, str(attempt.id)), record_bytes(heartbeat))
+    put_heartbeat(simulation.store, heartbeat)
 
 
 def finish_stage(

@@ -15,7 +15,6 @@ from shoestring.routing.candidates import MS_PER_HOUR, NONE, Candidates
 from shoestring.routing.decide import choose
 from shoestring.routing.decision import Decision
 from shoestring.routing.offers.offer_costs import OfferBlock
-from shoestring.runtime.records.ends import FINAL_CAUSES
 from shoestring.runtime.records.overhead import overhead_usd_per_hour
 from shoestring.simulation.attempt.attempt_end import AttemptEnd
 from shoestring.simulation.attempt.stage_attempt import simulate_attempt
@@ -28,6 +27,7 @@ from shoestring.simulation.questions import question
 from shoestring.simulation.results import Ending, PipelineOutcome
 from shoestring.simulation.simulated_world import PipelineRun, Simulation
 from shoestring.simulation.workload import PipelineRequest
+from shoestring.spending.ends import FINAL_CAUSES
 from shoestring.spending.meter import cost_usd
 
 MAX_TRIES = 3

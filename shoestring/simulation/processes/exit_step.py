@@ -16,7 +16,7 @@ from shoestring.simulation.processes.overhead import overhead_pod, state_of
 from shoestring.simulation.results import ZERO_USD
 from shoestring.simulation.simulated_world import PipelineRun, Simulation
 from shoestring.spending.ledger.ledger import Ledger
-from shoestring.spending.ledger.overruns import absorb_overruns
+from shoestring.spending.ledger.settlement import absorb_overruns
 from shoestring.spending.lost_pods import settle_lost_pods
 from shoestring.spending.meter import cost_between_usd
 

@@ -35,7 +35,7 @@ from shoestring.runtime.records.receipt_history import write_receipt
 from shoestring.runtime.route_step.route import MAX_RACES, decide_and_reserve, route
 from shoestring.runtime.supervisor.run_stage import return_cached
 from shoestring.spending.ledger.ledger import Ledger
-from shoestring.spending.ledger.overruns import book_cost
+from shoestring.spending.ledger.settlement import book_cost
 from shoestring.spending.meter import Meter
 from shoestring.stages import ingest, preprocess, train
 from shoestring.stages.work import Work

@@ -138,7 +138,7 @@ def test_the_reservation_of_a_dead_silent_pod_is_released_and_the_run_continues(
     assert reap(began.world, Queue()) == []
     began.world.clock.sleep(QUEUE_S + 1)
     (sentence,) = reap(began.world, Queue())
-    assert "ingest-1 settled at" in sentence and "its pod is gone" in sentence
+    assert "ingest-1 settled at" in sentence and "its pod ended without settling" in sentence
     state = began.ledger.state("r")
     assert (state.reservations.keys(), state.closed) == ({"overhead-1"}, False)
     assert state.spent_usd == cost_usd(began.attempt.choice.usd_per_hour, 3)

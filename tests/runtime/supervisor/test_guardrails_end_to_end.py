@@ -10,11 +10,11 @@ from test_drift_end_to_end import start_training
 from shoestring.core.receipt import Receipt
 from shoestring.data.run_records import read_record
 from shoestring.routing.pages.explain import as_text
-from shoestring.runtime.records.ends import FINAL_CAUSES
 from shoestring.runtime.supervisor.attempt import Attempt
 from shoestring.runtime.supervisor.child import ChildResult
 from shoestring.runtime.supervisor.run_stage import settle_and_record
 from shoestring.runtime.supervisor.supervisor import supervise
+from shoestring.spending.ends import FINAL_CAUSES
 from shoestring.spending.ledger.ledger import Ledger
 
 

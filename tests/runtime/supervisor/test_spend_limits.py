@@ -19,7 +19,7 @@ from shoestring.runtime.supervisor.child import ChildResult
 from shoestring.runtime.supervisor.run_stage import settle_and_record
 from shoestring.runtime.supervisor.spend_limits import LIMITS_FILE, LimitsReader
 from shoestring.runtime.supervisor.supervisor import make_heartbeat, send_limits
-from shoestring.spending.lost_pods import lost_reservations
+from shoestring.spending.ends import EndEvidence, cost_of_end
 from shoestring.spending.meter import Meter, cost_between_usd
 
 ROW = "{pool: cpu-1, market: %s, usd_per_hour: '%s', as_of: 2026-11-01, source: a test}"
@@ -158,14 +158,9 @@ def test_a_pod_lost_after_a_price_change_is_settled_with_both_prices(
     began.attempt.update_price()
     began.world.clock.sleep(29)
     beat = make_heartbeat(began.attempt, "running")
-    hold = (
-        began.ledger.state(began.account)
-        .reservations["ingest-1"]
-        .model_copy(update={"amount_usd": Decimal(1)})
-    )
-    state = began.ledger.state(began.account).model_copy(update={"reservations": {"ingest-1": hold}})
-    found = lost_reservations(state, {"ingest-1": beat}, lambda _: False)
-    assert found[0].actual_usd == Decimal("0.002000"), "to one interval of a second after its last heartbeat"
+    cost = cost_of_end(EndEvidence(heartbeat=beat))
+    assert cost.usd == Decimal("0.002000"), "to one interval of a second after its last heartbeat"
+    assert cost.is_capped
 
 
 def test_a_price_raised_beyond_the_money_left_spends_no_more_than_the_reservation(

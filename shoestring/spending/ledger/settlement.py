@@ -1,28 +1,56 @@
-"""What an attempt cost beyond what its account has left: booked up to the cap, and the rest recorded as an
-overrun, so that none of the cap is handed back.
+"""What an ended attempt cost, written into its account. Everything that settles an attempt does it here.
+
+What goes beyond the money of the account is booked up to the cap, and the rest recorded as an overrun, so
+that none of the cap is handed back.
 """
 
 from __future__ import annotations
 
 from decimal import Decimal
 
-from shoestring.core.errors import BudgetExceeded
+from shoestring.core.errors import BudgetExceeded, LedgerConflict
+from shoestring.spending.ends import EndCost
 from shoestring.spending.ledger.ledger import Ledger
 
 MAX_RACES = 8
 """Other writers of the account may take money between a refusal and the next try this many times."""
 
 
+def settle_at_cost(
+    ledger: Ledger, account: str, name: str, cost: EndCost, reserved_usd: Decimal, reason: str
+) -> Decimal | None:
+    """Settle the reservation of an ended attempt at its cost; return the overrun. None: somebody else settled
+    it meanwhile.
+    """
+    settled_usd = min(cost.usd, reserved_usd)
+    try:
+        ledger.settle(account, name, settled_usd, reason)
+    except LedgerConflict:
+        return None
+    if cost.is_capped or cost.usd == settled_usd:
+        return Decimal(0)
+    return book_cost(
+        ledger, account, name, cost.usd, f"it cost ${cost.usd}, more than was reserved for it", id=name
+    )
+
+
 def book_cost(
     ledger: Ledger, account: str, reservation: str, cost_usd: Decimal, reason: str, id: str = ""
-) -> Decimal:
+) -> Decimal | None:
     """Adjust a settled reservation to what it really cost, as far as the caps allow.
 
-    The rest is recorded as its overrun, which is returned. With an `id` the request can be repeated.
-
-    Raises:
-        LedgerConflict: a request with this id was made before, for another cost.
+    The rest is recorded as its overrun, which is returned. With an `id` the request can be repeated. None:
+    the account is closed, or a request with this id was made before, for another cost.
     """
+    try:
+        return _adjust(ledger, account, reservation, cost_usd, reason, id)
+    except LedgerConflict:
+        return None
+
+
+def _adjust(
+    ledger: Ledger, account: str, reservation: str, cost_usd: Decimal, reason: str, id: str
+) -> Decimal:
     limit_usd = cost_usd
     for _ in range(MAX_RACES):
         state = ledger.state(account)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import signal
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import get_args
 
@@ -13,11 +14,13 @@ from hypothesis import strategies as st
 
 from shoestring.core.pod_ref import ClusterPod
 from shoestring.core.receipt import Cause
-from shoestring.runtime.records.ends import (
+from shoestring.spending.ends import (
     RULES,
+    EndCost,
     EndEvidence,
     EndVerdict,
     StageReport,
+    cost_of_end,
     how_it_ended,
 )
 from shoestring.spending.heartbeat import BROKE, LOST, SILENT, UNSUPERVISED, Heartbeat
@@ -34,11 +37,12 @@ def beat(state: str, memory_share: float | None = None) -> Heartbeat:
         attempt=1,
         pod=ClusterPod("ns", "uid", "train"),
         state=state,
-        usd_per_hour=Decimal("0.1"),
+        usd_per_hour=Decimal("3.60"),
         started_at=NOON,
-        at=NOON,
+        at=NOON + timedelta(seconds=20),
         interval_s=10.0,
         spent_usd=Decimal(0),
+        fees_usd=Decimal("0.001"),
         memory_share=memory_share,
     )
 
@@ -101,7 +105,7 @@ CASES: list[tuple[int, EndEvidence, EndVerdict]] = [
         EndVerdict("failed", "code", f"train's process ended without a result (exit code 3){SAVED}"),
     ),
     (9, EndEvidence(stage="train"), EndVerdict("lost", "lost", "its pod never started")),
-    (10, gone(BROKE), EndVerdict("lost", "money", "its pod ended without settling")),
+    (10, gone(BROKE), EndVerdict("lost", "money", "its money was used up and it was ended")),
     (
         10,
         gone("running", "DeadlineExceeded: 90 s"),
@@ -123,12 +127,12 @@ CASES: list[tuple[int, EndEvidence, EndVerdict]] = [
         gone("running", "main: exit code 137", memory_share=0.95),
         EndVerdict("lost", "memory", "its pod ended without settling: main: exit code 137"),
     ),
+    (13, gone(LOST), EndVerdict("lost", "lost", "its supervisor died; its last process ended")),
     (
-        13,
+        14,
         gone("running", "main: exit code 137", memory_share=0.5),
         EndVerdict("lost", "lost", "its pod ended without settling: main: exit code 137"),
     ),
-    (13, gone(LOST), EndVerdict("lost", "lost", "its pod ended without settling")),
 ]
 
 
@@ -169,3 +173,35 @@ def test_only_a_stage_that_reports_so_is_done_and_without_a_supervisor_an_attemp
     assert (end.status == "done") == (evidence.exit_code is not None and says_done)
     assert (end.status == "lost") == (evidence.exit_code is None)
     assert end.reason or end.status == "done" or (evidence.report and not evidence.report.reason)
+
+
+MEASURED = Decimal("0.0123")
+COSTS: list[tuple[EndEvidence, EndCost]] = [
+    (seen(0, StageReport("done"), measured_usd=MEASURED), EndCost(MEASURED)),
+    (seen(-9, measured_usd=MEASURED), EndCost(MEASURED)),
+    (replace(gone(UNSUPERVISED), measured_usd=MEASURED), EndCost(MEASURED)),
+    (
+        replace(gone(UNSUPERVISED, OUT), measured_usd=MEASURED, is_upper_bound=True),
+        EndCost(MEASURED, is_capped=True),
+    ),
+    (EndEvidence(stage="train"), EndCost(Decimal(0))),
+    (gone("running"), EndCost(Decimal("0.031"), is_capped=True)),
+    (gone("stopping", "OOMKilled"), EndCost(Decimal("0.031"), is_capped=True)),
+    (gone("running", OUT), EndCost(Decimal("0.031"), is_capped=True)),
+    (gone(SILENT), EndCost(Decimal("0.021"))),
+    (gone(BROKE), EndCost(Decimal("0.021"))),
+    (gone(LOST, "OOMKilled"), EndCost(Decimal("0.021"))),
+]
+
+
+@pytest.mark.parametrize(("evidence", "cost"), COSTS)
+def test_it_pays_what_was_measured_else_to_its_end_else_to_one_interval_after_its_last_heartbeat(
+    evidence: EndEvidence, cost: EndCost
+) -> None:
+    assert cost_of_end(evidence) == cost
+
+
+@given(EVIDENCE)
+def test_what_nobody_saw_the_end_of_never_pays_above_its_reservation(evidence: EndEvidence) -> None:
+    is_unseen = evidence.exit_code is None and evidence.state in ("starting", "running", "stopping")
+    assert cost_of_end(evidence).is_capped or not is_unseen

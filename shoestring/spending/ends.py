@@ -1,7 +1,7 @@
-"""How an attempt ended: status and cause, from what its supervisor, its cluster and its last heartbeat tell.
+"""How an attempt ended, and what it pays: from what its supervisor, its cluster and its last heartbeat tell.
 
-Pure. Supervisor, launcher, reaper and exit step ask here, each with what it knows. docs/attempt-ends.md is
-made from the rules.
+Pure. Supervisor, launcher, reaper, router and exit step ask here, each with what it knows.
+docs/attempt-ends.md is made from the rules.
 """
 
 from __future__ import annotations
@@ -9,10 +9,22 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
+from decimal import Decimal
 from typing import Literal
 
+from shoestring.core.money import from_microusd
 from shoestring.core.receipt import Cause
-from shoestring.spending.heartbeat import BROKE, SILENT, UNSUPERVISED, Heartbeat, is_out_of_memory
+from shoestring.spending.heartbeat import (
+    BROKE,
+    ENDED_STATES,
+    LOST,
+    SILENT,
+    UNSUPERVISED,
+    Heartbeat,
+    is_out_of_memory,
+)
+from shoestring.spending.meter import cost_between_usd
 
 EndStatus = Literal["done", "stopped", "failed", "lost"]
 
@@ -41,7 +53,8 @@ class EndEvidence:
     Of its supervisor, where that still ran: `report`, None if the stage wrote none; `stop_reason` and
     `stop_cause`, if it stopped the stage; the `exit_code` of the stage's process, negative for a signal, None
     if no supervisor saw it; and whether the kernel killed a process of the stage for memory. Of others:
-    `pod_reason`, the cluster's reason for the pod's end, and the last `heartbeat`.
+    `pod_reason`, the cluster's reason for the pod's end, and the last `heartbeat`. `measured_usd`: what its
+    time cost, with fees, by the supervisor's clock or its pods' own times; `is_upper_bound`: it may be less.
     """
 
     stage: str = ""
@@ -52,6 +65,8 @@ class EndEvidence:
     memory_kill: bool = False
     pod_reason: str = ""
     heartbeat: Heartbeat | None = None
+    measured_usd: Decimal = Decimal(0)
+    is_upper_bound: bool = False
 
     @property
     def state(self) -> str:
@@ -77,9 +92,25 @@ class EndVerdict:
 
 
 @dataclass(frozen=True, slots=True)
+class EndCost:
+    """What an ended attempt pays, with fees. `is_capped`: at most its reservation, since it may be less."""
+
+    usd: Decimal
+    is_capped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Pays:
+    """What an attempt pays for. `text`: for the table of the docs."""
+
+    text: str
+    cost: Callable[[EndEvidence], EndCost]
+
+
+@dataclass(frozen=True, slots=True)
 class EndRule:
-    """One way to end. `when` and `pays`: for the table of the docs. `cause` None: the one that the supervisor
-    stopped it for, else the one that the stage reports.
+    """One way to end. `when`: for the table of the docs. `cause` None: the one that the supervisor stopped it
+    for, else the one that the stage reports.
     """
 
     when: str
@@ -87,7 +118,7 @@ class EndRule:
     status: EndStatus
     cause: Cause | None
     reason: Callable[[EndEvidence], str]
-    pays: str
+    pays: Pays
 
     def end(self, evidence: EndEvidence) -> EndVerdict:
         reported = evidence.report.cause if evidence.report else ""
@@ -121,10 +152,27 @@ def _lost_reason(evidence: EndEvidence) -> str:
     return "its pod ended without settling" + (f": {evidence.pod_reason}" if evidence.pod_reason else "")
 
 
-CLOCK = "its time by the supervisor's clock to its exit, and its fees"
-LAST_BEAT = "its time to one interval after its last heartbeat, at most its reservation"
-TO_ITS_END = "its time to the end that was recorded; without one, as if it were gone"
-POD_TIMES = "its pods' own times, with what is above its reservation"
+def _measured(evidence: EndEvidence) -> EndCost:
+    return EndCost(evidence.measured_usd, evidence.is_upper_bound)
+
+
+def _by_heartbeat(evidence: EndEvidence) -> EndCost:
+    """Return the cost to the last heartbeat, if that is of the end; else to one interval later, by when its
+    supervisor would have written the next.
+    """
+    last = evidence.heartbeat
+    if last is None:
+        return EndCost(from_microusd(0))
+    is_end = last.state in ENDED_STATES
+    ended = last.at if is_end else last.at + timedelta(seconds=last.interval_s)
+    time_usd = cost_between_usd(last.known_prices, last.started_at, ended)
+    return EndCost(time_usd + last.fees_usd, is_capped=not is_end)
+
+
+CLOCK = Pays("its time by the supervisor's clock to its exit, and its fees", _measured)
+POD_TIMES = Pays("its pods' own times, with what is above its reservation", _measured)
+NOTHING = Pays("its pod's time on a node, where the reaper saw one; else $0", _by_heartbeat)
+LAST_BEAT = Pays("its time to its last sign of life, and its fees", _by_heartbeat)
 
 RULES: tuple[EndRule, ...] = (
     EndRule(
@@ -207,15 +255,15 @@ RULES: tuple[EndRule, ...] = (
         "lost",
         "lost",
         lambda _: "its pod never started",
-        "its pod's time on a node, where the reaper saw one; else $0",
+        NOTHING,
     ),
     EndRule(
         "reaper, launcher or Kubernetes ended it for its money",
         lambda it: it.state == BROKE or it.pod_reason.startswith(OUT_OF_MONEY),
         "lost",
         "money",
-        _lost_reason,
-        TO_ITS_END,
+        lambda it: "its money was used up and it was ended" if it.state == BROKE else _lost_reason(it),
+        LAST_BEAT,
     ),
     EndRule(
         "reaper or launcher ended it for its silence",
@@ -223,7 +271,7 @@ RULES: tuple[EndRule, ...] = (
         "lost",
         "silent",
         lambda it: "it wrote no heartbeats and was ended" if it.state == SILENT else _lost_reason(it),
-        TO_ITS_END,
+        LAST_BEAT,
     ),
     EndRule(
         "the cluster reports that it ran out of memory, or that it was killed near its limit",
@@ -234,7 +282,15 @@ RULES: tuple[EndRule, ...] = (
         LAST_BEAT,
     ),
     EndRule(
-        "its pod or its supervisor is gone",
+        "its supervisor died, and what that left has ended",
+        lambda it: it.state == LOST,
+        "lost",
+        "lost",
+        lambda it: "its supervisor died; its last process ended" if not it.pod_reason else _lost_reason(it),
+        LAST_BEAT,
+    ),
+    EndRule(
+        "its pod is gone",
         lambda _: True,
         "lost",
         "lost",
@@ -245,6 +301,15 @@ RULES: tuple[EndRule, ...] = (
 """The first rule that holds decides."""
 
 
+def _rule(evidence: EndEvidence) -> EndRule:
+    return next(rule for rule in RULES if rule.holds(evidence))
+
+
 def how_it_ended(evidence: EndEvidence) -> EndVerdict:
     """Return how an attempt ended, by the first rule that holds."""
-    return next(rule for rule in RULES if rule.holds(evidence)).end(evidence)
+    return _rule(evidence).end(evidence)
+
+
+def cost_of_end(evidence: EndEvidence) -> EndCost:
+    """Return what an attempt pays, by the first rule that holds."""
+    return _rule(evidence).pays.cost(evidence)
