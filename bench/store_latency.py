@@ -41,7 +41,7 @@ from shoestring.backends.s3.location import S3Location
 from shoestring.backends.s3.store import open_s3_store
 from shoestring.spending.ledger.ledger import Ledger
 
-TIMEOUT_S = 900.0
+TIMEOUT_S = 2400.0
 MAX_UNBOOKED_S = 0.7
 """A launcher looks five times a second, and books no less than 0.5 s."""
 STAGES = ("ingest", "preprocess", "train", "evaluate")

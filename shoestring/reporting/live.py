@@ -48,12 +48,16 @@ class LiveView:
         self._reader, self._clock = RunReader(store, run_id), clock
         self.poll()
 
-    def poll(self) -> None:
-        """Read the current state. Raises UnknownName if there is no such run."""
+    def poll(self, *, has_ended: bool = False) -> None:
+        """Read the current state. `has_ended`: nothing runs it any more. Raises UnknownName if there is no
+        such run.
+        """
         now = self._clock.now()
         self.story = self._reader.read()
         self.stage_lines = stage_lines(self.story, now)
         self.wall_s = self.story.wall_s(now)
+        is_interrupted = has_ended and self.story.status == "running"
+        self.status = "interrupted" if is_interrupted else self.story.status
 
     @property
     def is_over(self) -> bool:
@@ -68,7 +72,7 @@ class LiveView:
         spent = f"{number_text.dollars(story.spent_usd)} of {number_text.dollars(story.budget_usd)}"
         run = Table.grid(padding=(0, 2, 0, 0))
         bar = [_bar(story.spent_usd, story.budget_usd)] if width >= WIDE_CELLS else []
-        run.add_row(Text(story.run_id, "bold"), story.status, *bar, spent, number_text.duration(self.wall_s))
+        run.add_row(Text(story.run_id, "bold"), self.status, *bar, spent, number_text.duration(self.wall_s))
         stages = Table.grid(padding=(0, 2, 0, 0))
         for justify in COLUMN_ALIGNMENT:
             stages.add_column(justify=justify, no_wrap=True)
@@ -139,10 +143,10 @@ def follow(
     with display as print_changes:
         while True:
             # Checked before polling, so that the last changes are shown too.
-            finished = done() or view.is_over
-            view.poll()
+            has_ended, is_over = done(), view.is_over
+            view.poll(has_ended=has_ended)
             print_changes()
-            if finished:
+            if has_ended or is_over:
                 return
             clock.sleep(POLL_INTERVAL_S)
 
@@ -173,7 +177,7 @@ def _json_lines(view: LiveView, out: TextIO) -> Iterator[Callable[[], None]]:
         story = view.story
         run = {
             "stage": None,
-            "state": story.status,
+            "state": view.status,
             "spent_usd": str(story.spent_usd),
             "overhead_usd": str(story.overhead_usd),
             "budget_usd": str(story.budget_usd),

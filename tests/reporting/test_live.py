@@ -182,3 +182,20 @@ def test_following_ends_when_done_returns_true(tmp_path: Path) -> None:
     assert followed(tmp_path, io.StringIO(), done=lambda: True).splitlines() == [
         "ingest: placed on cpu-1 on-demand, $0 to spend"
     ]
+
+
+@pytest.mark.parametrize("has_ended", [True, False])
+def test_a_run_that_nothing_runs_any_more_is_shown_as_interrupted(tmp_path: Path, has_ended: bool) -> None:
+    run = running(tmp_path)
+    view, expected = LiveView(run.store, RUN_ID, run.clock), "interrupted" if has_ended else "running"
+    view.poll(has_ended=has_ended)
+    out = io.StringIO()
+    Console(file=out, width=130, color_system=None).print(view.table(130))
+    assert out.getvalue().split()[:2] == [RUN_ID, expected]
+
+
+def test_the_last_json_line_of_an_interrupted_run_says_so(tmp_path: Path) -> None:
+    run, out = running(tmp_path), io.StringIO()
+    follow(run.store, RUN_ID, run.clock, lambda: True, out, as_json=True)
+    last = json.loads(out.getvalue().splitlines()[-1])
+    assert (last["stage"], last["state"]) == (None, "interrupted")
