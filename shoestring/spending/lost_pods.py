@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from shoestring.core.interfaces import Cluster, PodLifetime, Store
 from shoestring.core.pod_ref import PodRef
-from shoestring.spending.ends import EndCost, EndEvidence, cost_of_end, how_it_ended
+from shoestring.spending.end_evidence import EndCost, EndEvidence
+from shoestring.spending.ends import cost_of_end, how_it_ended
 from shoestring.spending.heartbeat import UNSUPERVISED, Heartbeat, last_heartbeat
 from shoestring.spending.ledger.ledger import Ledger
 from shoestring.spending.ledger.settlement import settle_at_cost

@@ -14,15 +14,8 @@ from hypothesis import strategies as st
 
 from shoestring.core.pod_ref import ClusterPod
 from shoestring.core.receipt import Cause
-from shoestring.spending.ends import (
-    RULES,
-    EndCost,
-    EndEvidence,
-    EndVerdict,
-    StageReport,
-    cost_of_end,
-    how_it_ended,
-)
+from shoestring.spending.end_evidence import EndCost, EndEvidence, EndVerdict, StageReport
+from shoestring.spending.ends import RULES, cost_of_end, how_it_ended
 from shoestring.spending.heartbeat import BROKE, LOST, SILENT, UNSUPERVISED, Heartbeat
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)

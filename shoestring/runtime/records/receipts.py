@@ -30,7 +30,8 @@ from shoestring.pricing.throughput import hardware_of
 from shoestring.routing.decision import Choice, Decision
 from shoestring.routing.policy.policy_trial import trial_fields
 from shoestring.runtime.records.world_ledger import world_ledger
-from shoestring.spending.ends import EndEvidence, EndStatus, how_it_ended
+from shoestring.spending.end_evidence import EndEvidence, EndStatus
+from shoestring.spending.ends import how_it_ended
 from shoestring.spending.heartbeat import Heartbeat, last_heartbeat
 
 NO_REASONS: Mapping[str, str] = MappingProxyType({})

@@ -23,7 +23,8 @@ from shoestring.routing.placement import KUBEFLOW_RUN_LABEL, RUN_LABEL, STAGE_LA
 from shoestring.runtime.records.overhead import OVERHEAD, overhead_times
 from shoestring.runtime.records.receipts import AttemptResult, make_receipt
 from shoestring.runtime.records.world_ledger import world_ledger
-from shoestring.spending.ends import NOT_METERED, OUT_OF_MONEY, EndEvidence, cost_of_end, how_it_ended
+from shoestring.spending.end_evidence import EndEvidence
+from shoestring.spending.ends import NOT_METERED, OUT_OF_MONEY, cost_of_end, how_it_ended
 from shoestring.spending.heartbeat import (
     UNSUPERVISED,
     Heartbeat,
@@ -124,8 +125,7 @@ def _settle_one(
 ) -> list[str]:
     decision_key = store_layout.decision(run.run_id, name)
     decision = read_record(world.store, decision_key, Decision)
-    lifetime = world.cluster.lifetime(heartbeat.pod)
-    pods = attempts_pods(world, decision, lifetime)
+    pods = attempts_pods(world, decision, world.cluster.lifetime(heartbeat.pod))
     found = charged_time(world, run, start, heartbeat, pods)
     evidence = EndEvidence(pod_reason=pods[-1].reason if pods else "", heartbeat=heartbeat)
     end = how_it_ended(evidence)

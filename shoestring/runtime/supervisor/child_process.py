@@ -22,7 +22,8 @@ from shoestring.runtime.supervisor.child import (
     ChildResult,
 )
 from shoestring.runtime.supervisor.scratch_files import read_scratch_file
-from shoestring.spending.ends import EndEvidence, StageReport, how_it_ended
+from shoestring.spending.end_evidence import EndEvidence, StageReport
+from shoestring.spending.ends import how_it_ended
 from shoestring.stages.work import StageProgress
 
 STAGE_PROCESS = "shoestring.runtime.supervisor.child"

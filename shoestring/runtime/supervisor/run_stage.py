@@ -36,7 +36,7 @@ from shoestring.runtime.supervisor.supervisor import (
     supervise,
     write_heartbeat,
 )
-from shoestring.spending.ends import EndCost
+from shoestring.spending.end_evidence import EndCost
 from shoestring.spending.ledger.ledger import Ledger
 from shoestring.spending.ledger.settlement import book_cost, settle_at_cost
 from shoestring.stages.work import Origin

@@ -9,7 +9,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 from shoestring.core.errors import BudgetExceeded, LedgerConflict
-from shoestring.spending.ends import EndCost
+from shoestring.spending.end_evidence import EndCost
 from shoestring.spending.ledger.ledger import Ledger
 
 MAX_RACES = 8

@@ -19,7 +19,8 @@ from shoestring.runtime.supervisor.child import ChildResult
 from shoestring.runtime.supervisor.run_stage import settle_and_record
 from shoestring.runtime.supervisor.spend_limits import LIMITS_FILE, LimitsReader
 from shoestring.runtime.supervisor.supervisor import make_heartbeat, send_limits
-from shoestring.spending.ends import EndEvidence, cost_of_end
+from shoestring.spending.end_evidence import EndEvidence
+from shoestring.spending.ends import cost_of_end
 from shoestring.spending.meter import Meter, cost_between_usd
 
 ROW = "{pool: cpu-1, market: %s, usd_per_hour: '%s', as_of: 2026-11-01, source: a test}"
