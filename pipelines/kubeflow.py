@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from google.protobuf.json_format import MessageToDict
 from kfp import compiler
 
 from shoestring import components
@@ -54,6 +55,6 @@ def write(pipeline: Any, path: Path) -> Path:
 
     Raises UsageError if a routed stage is in a loop.
     """
-    check_loops(pipeline)
+    check_loops(MessageToDict(pipeline.pipeline_spec))
     compiler.Compiler().compile(pipeline, str(path))
     return path

@@ -234,9 +234,11 @@ def _is_loop(task: Yaml) -> bool:
     return not {"parameterIterator", "artifactIterator"}.isdisjoint(task)
 
 
-def check_loops(pipeline: Any) -> None:
-    """Raise UsageError for a router in a loop, where `routed()` did not see it: in a nested pipeline."""
-    for task in _tasks(MessageToDict(pipeline.pipeline_spec)):
+def check_loops(spec: Yaml) -> None:
+    """Raise UsageError for a router in a loop, where `routed()` did not see it: in a nested pipeline. `spec`:
+    a compiled pipeline.
+    """
+    for task in _tasks(spec):
         if task.loops and task.inputs.keys() >= ROUTER_INPUTS:
             raise UsageError(
                 f"{task.name} is a router inside {task.loops[-1]}, whose items would share one reservation: "

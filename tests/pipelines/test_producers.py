@@ -15,7 +15,6 @@ from shoestring.components.preprocess import preprocess
 from shoestring.core.errors import UsageError
 from shoestring.core.types import Need
 from shoestring.pipelines.argo import workflow_template
-from shoestring.pipelines.kubeflow import write
 from shoestring.pipelines.routed import RunParameters, own_stage, routed, settle_step, stages_from
 from shoestring.pipelines.train import CHAIN, train_pipeline
 from shoestring.stages import ingest as some_module
@@ -264,33 +263,6 @@ def test_the_first_stage_reads_from_other_components_without_upstream() -> None:
 def test_a_stage_after_one_that_is_not_routed_is_refused() -> None:
     with pytest.raises(UsageError, match=r"compare comes after shallow, which .* not routed before it: call"):
         compiled(lambda raw: routed(echo, stages_from(STAGES, "compare"), RUN, upstream=key(raw), text="x"))
-
-
-@pytest.mark.parametrize("in_condition", [False, True])
-def test_a_stage_in_a_loop_is_refused(in_condition: bool) -> None:
-    def body(raw: Any) -> None:
-        with dsl.ParallelFor(["x", "y"]) as item:
-            if in_condition:
-                with dsl.If(key(raw) == "a"):
-                    routed(echo, STAGES[1:], RUN, upstream=key(raw), text=item)
-            routed(echo, STAGES[1:], RUN, upstream=key(raw), text=item)
-
-    with pytest.raises(UsageError, match=r"shallow is inside dsl.ParallelFor, .* share one reservation"):
-        compiled(body)
-
-
-def test_a_nested_pipeline_with_routed_stages_in_a_loop_is_not_compiled(tmp_path: Path) -> None:
-    @dsl.pipeline(name="nested")
-    def nested(text: str) -> None:
-        routed(echo, (Need(stage="first"),), RUN, text=text)
-
-    def body(raw: Any) -> None:
-        with dsl.ParallelFor(["x", "y"]) as item:
-            nested(text=item)
-
-    with pytest.raises(UsageError, match=r"route is a router inside for-loop-\d, whose items would share"):
-        write(compiled(body), tmp_path / "looped.yaml")
-    write(compiled(lambda raw: nested(text=key(raw))), tmp_path / "nested.yaml")
 
 
 def test_a_stage_outside_a_pipeline_is_refused() -> None:

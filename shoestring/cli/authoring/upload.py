@@ -85,10 +85,19 @@ def run_arguments(
 
 
 def pipeline_name(path: Path) -> str:
-    """Return the name in a compiled pipeline. Raises UsageError if the file is not one."""
+    """Return the name in a compiled pipeline. Raises UsageError if the file is not one, or routes a stage in
+    a loop.
+    """
+    try:
+        from shoestring.pipelines.stage_graph import check_loops
+    except ImportError as error:
+        raise without_kfp(error) from None
     text = read_text(path, f"there is no compiled pipeline at {path}", UsageError)
     try:
-        return str(next(yaml.safe_load_all(text))["pipelineInfo"]["name"])
+        spec = next(yaml.safe_load_all(text))
+        name = str(spec["pipelineInfo"]["name"])
+        check_loops(spec)
+        return name
     except (yaml.YAMLError, StopIteration, TypeError, KeyError):
         raise UsageError(
             f"{path} is not a compiled pipeline: write one with `kfp dsl compile --py PIPELINE.py --output "
@@ -171,11 +180,11 @@ def upload(
     when = kfp_cron(cron) if cron is not None else ""
     check_run_options(run, cron, run_id, wait)
     arguments = run_arguments(recipe, budget, deadline, seed, run_id, run or bool(when))
-    name = name.strip() or (pipeline_name(file) if file else "")
+    own_name = pipeline_name(file) if file else ""
     where = namespace or KUBEFLOW_NAMESPACE
     opened = open_for_summary(WorldSource(world, store, on, where if on else DEFAULT_NAMESPACE), wait)
     client, server = connect_to(host, namespace, token_env)
-    uploaded = upload_file(client, server, file, name)
+    uploaded = upload_file(client, server, file, name.strip() or own_name)
     started, links = start_runs(client, server, uploaded, arguments, run, when)
     facts = {key: getattr(uploaded, key) for key in UPLOADED_KEYS} | started
     state = "uploaded" if uploaded.is_new else "exists already"
@@ -188,14 +197,16 @@ def upload(
         typer.echo(json.dumps(facts) if as_json else lines)
 
 
+def without_kfp(error: ImportError) -> UsageError:
+    return UsageError(f"uploading needs kfp ({error.name} is missing): pip install 'shoestring[kfp]'")
+
+
 def connect_to(host: str, namespace: str, token_env: str | None) -> tuple[Any, Any]:
     """Return a client of the server, and the server. Raises UsageError without kfp, ClusterError."""
     try:
         from shoestring.pipelines.kfp_client import KfpServer, connect
     except ImportError as error:
-        raise UsageError(
-            f"uploading needs kfp ({error.name} is missing): pip install 'shoestring[kfp]'"
-        ) from None
+        raise without_kfp(error) from None
     server = KfpServer(host.rstrip("/"), namespace, read_token(token_env), token_env or "")
     return connect(server), server
 
