@@ -98,7 +98,7 @@ def times_of_engine(
 ) -> tuple[EngineTimes, tuple[str, ...]]:
     """Return what an engine takes between stages, measured until a moment (None: now), and notes.
 
-    `request_s`: of a request to the store, where nothing is measured.
+    `request_s`: of a request to the store, for the pods without a stage while few were measured.
     """
     return engine_times(world.store, engine, assumed_pod_s(world, request_s), until or world.clock.now())
 

@@ -33,6 +33,10 @@ full, or someone stopped the machine."""
 
 P95 = 0.95
 
+MIN_PODS = 20
+"""Pods without a stage from which on their P95 alone is held for the next ones. The P95 of fewer is their
+highest, and a few may all have been quick: so the assumed seconds are held as well, where they are more."""
+
 
 class EngineSample(StoredRecord):
     """The seconds of one start of a run: its steps, the parts of them after the decision, and its pods
@@ -49,14 +53,14 @@ def engine_times(
     store: Store, engine: Engine, assumed_pod_s: float, until: datetime
 ) -> tuple[EngineTimes, tuple[str, ...]]:
     """Return the times of an engine: measured in this store until a moment, or assumed; and notes on
-    unreadable samples.
+    unreadable samples. `assumed_pod_s`: of a pod that runs no stage, until MIN_PODS were measured.
     """
     keys = list(store.list(store_layout.engine_samples(engine)))
     found, notes = read_records(store, keys, EngineSample)
     samples = [sample for sample in found if sample.measured_at <= until]
     steps_s = usual([each for sample in samples for each in sample.steps_s])
     pods_s = usual([each for sample in samples for each in sample.pods_s])
-    assumed = assumed_times(engine, high(pods_s) if pods_s else assumed_pod_s)
+    assumed = assumed_times(engine, held_pod_s(pods_s, assumed_pod_s))
     if not steps_s:
         return assumed, notes
     places_s = usual([each for sample in samples for each in sample.places_s])
@@ -79,6 +83,13 @@ def usual(seconds: list[float]) -> list[float]:
 def high(seconds: list[float]) -> float:
     """Return the P95 of ordered seconds: the smallest that at least 95% do not exceed."""
     return seconds[ceil(P95 * len(seconds)) - 1]
+
+
+def held_pod_s(pods_s: list[float], assumed_s: float) -> float:
+    """Return the seconds to hold for a pod that runs no stage, where these were measured, in order."""
+    if len(pods_s) < MIN_PODS:
+        return max([assumed_s, *pods_s])
+    return high(pods_s)
 
 
 def record_engine_times(store: Store, run: Run, start: RunStart, pods_s: Iterable[float]) -> list[str]:

@@ -88,8 +88,8 @@ def overhead_usd_per_hour(world: World) -> Decimal:
 
 
 def assumed_pod_s(world: World, request_s: float = 0.0) -> float:
-    """Return the seconds of a pod that runs no stage, its start-up and exit included, before any was
-    measured. `request_s`: of a request to the store.
+    """Return the seconds of a pod that runs no stage, its start-up and exit included, as assumed
+    before enough were measured. `request_s`: of a request to the store.
     """
     startup_s = min((pool.startup_s for pool in world.cluster.pools() if pool.gpu_count == 0), default=0.0)
     return startup_s + OVERHEAD_POD_S + OVERHEAD_REQUESTS * request_s + world.policy.pod_exit_s

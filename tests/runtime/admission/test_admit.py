@@ -16,7 +16,9 @@ from runtime_world import CHAIN, INGEST, SetClock, begin, run_request, small_wor
 
 from shoestring.backends.local import open_local_world
 from shoestring.config.world import World
+from shoestring.core import store_layout
 from shoestring.core.errors import BudgetExceeded, BudgetTooSmall, DeadlineTooShort, Refused, UsageError
+from shoestring.core.record import record_bytes
 from shoestring.core.types import Need
 from shoestring.data.recipe import Recipe, read_recipe
 from shoestring.data.run_records import open_run, read_record
@@ -24,6 +26,7 @@ from shoestring.routing.decision import Decision
 from shoestring.runtime.admission.admit import admit, find_or_admit
 from shoestring.runtime.admission.first_request import ENGINE_START_S
 from shoestring.runtime.admission.stage_request import StageInputs
+from shoestring.runtime.records.engine_times import MIN_PODS, EngineSample
 from shoestring.runtime.records.overhead import assumed_pod_s, overhead_usd
 from shoestring.runtime.route_step.route import decide_and_reserve, request_differences
 from shoestring.runtime.settlement.settle import settle_run
@@ -177,12 +180,18 @@ def test_a_declared_stage_budget_caps_the_stage_over_several_starts(world: World
 
 
 def test_admission_does_not_pay_for_cached_results(finished: Finished, tmp_path: Path) -> None:
-    """A budget too small for a store without cached results is enough with them, at equal receipts."""
+    """A budget too small for a store without cached results is enough with them, at equal receipts, where
+    the pods that return them are known to be quick.
+    """
     shutil.copytree(finished.store, tmp_path / "warm")
     for folder in ("runs", "learned"):
         shutil.copytree(finished.store / folder, tmp_path / "cold" / folder)
     warm = open_local_world(finished.world, store=tmp_path / "warm")
     cold = open_local_world(finished.world, store=tmp_path / "cold")
+    pods_s = (1.0,) * MIN_PODS
+    quick = EngineSample(engine="local", measured_at=warm.clock.now(), steps_s=(), places_s=(), pods_s=pods_s)
+    for world in (cold, warm):
+        world.store.put(store_layout.engine_samples("local", "quick.json"), record_bytes(quick))
     recipe = read_recipe(finished.recipe)
     smallest_usd = []
     for world in (cold, warm):
