@@ -11,6 +11,9 @@ from shoestring.core.record import Record
 Engine = Literal["local", "kubeflow", "argo"]
 DeadlineKind = Literal["soft", "hard"]
 
+CREATES_PODS_AGAIN: frozenset[Engine] = frozenset({"kubeflow", "argo"})
+"""Engines that create a pod that they lost again, with the same decision."""
+
 
 class EngineTimes(Record):
     """The P95 seconds of an engine around the stages.

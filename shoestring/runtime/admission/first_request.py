@@ -105,10 +105,10 @@ def times_of_engine(
 
 def overhead_at_start(world: World, request: RunRequest, paid_stages: int, engine: EngineTimes) -> Decimal:
     """Return what deciding and settling cost in a whole run: a router for each stage, a pod for each cached
-    stage, and the exit step.
+    stage, the exit step, and a second pod that gets no attempt.
     """
     cached = len(request.needs) - paid_stages
-    return overhead_usd(world, len(request.needs) + cached + 1, engine.pod_s)
+    return overhead_usd(world, len(request.needs) + cached + 1, engine)
 
 
 def stage_request_at_start(

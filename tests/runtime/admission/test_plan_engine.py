@@ -13,7 +13,7 @@ from commands import Ran, shoestring
 from runtime_world import small_world
 
 from shoestring.api import plan
-from shoestring.config.engines import ASSUMED_STEP_S, Engine
+from shoestring.config.engines import ASSUMED_STEP_S, Engine, assumed_times
 from shoestring.config.world import World
 from shoestring.core import store_layout
 from shoestring.core.errors import UsageError
@@ -29,6 +29,7 @@ PODS = STAGES + 1
 """A router for each stage, and the exit step."""
 
 DEADLINE_S = 300.0
+MICRO = Decimal("0.000001")
 
 STARTUP_S = 5.0
 """What a pool's container takes to start, where the engines were measured."""
@@ -77,7 +78,21 @@ def test_what_was_measured_of_an_engine_counts_in_its_plans_alone(lab: PlanLab) 
     kubeflow, argo = (lab.question("--engine", each) for each in ("kubeflow", "argo"))
     assert (kubeflow["engine_s"], argo["engine_s"]) == (STAGES * 40.0, STAGES * ASSUMED_STEP_S["argo"])
     # What is held for pods without a stage, and for extensions.
-    assert Decimal(argo["held_usd"]) < overhead_usd(lab.opened, PODS, 90.0) <= Decimal(kubeflow["held_usd"])
+    pods_usd = overhead_usd(lab.opened, PODS, assumed_times("kubeflow", 90.0))
+    assert Decimal(argo["held_usd"]) < pods_usd <= Decimal(kubeflow["held_usd"])
+
+
+@pytest.mark.parametrize("engine", ["argo", "kubeflow"])
+def test_a_plan_and_its_smallest_budget_hold_a_second_pod_where_the_engine_creates_pods_again(
+    lab: PlanLab, engine: Engine
+) -> None:
+    local, other = (lab("--engine", each, "--budget", "0.00001").json for each in ("local", engine))
+    pod_usd = overhead_usd(lab.opened, 1, assumed_times("local", local["question"]["engine"]["pod_s"]))
+    more_usd = [
+        Decimal(other["question"]["held_usd"]) - Decimal(local["question"]["held_usd"]),
+        Decimal(other["smallest_budget_usd"]) - Decimal(local["smallest_budget_usd"]),
+    ]
+    assert more_usd == pytest.approx([pod_usd, pod_usd], abs=MICRO)
 
 
 def test_a_deadline_that_an_engine_alone_takes_is_refused_for_it(lab: PlanLab) -> None:
