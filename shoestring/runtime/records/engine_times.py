@@ -21,7 +21,7 @@ from shoestring.core.interfaces import Store
 from shoestring.core.receipt import Receipt
 from shoestring.core.record import StoredRecord, digest, record_bytes
 from shoestring.data.run_records import Run, RunStart, read_record, read_records
-from shoestring.routing.dag import build_dag
+from shoestring.routing.analysis.engine_step import step_between
 from shoestring.routing.decision import Decision
 
 SLOTS = 16
@@ -117,28 +117,14 @@ def engine_sample(
     own = [each for each in receipts if each.started_at >= start.started_at]
     own.sort(key=lambda each: each.started_at)
     steps = [
-        step for before, after in pairwise(own) if (step := step_between(store, before, after)) is not None
+        step
+        for before, after in pairwise(own)
+        if (step := step_between(before, after, read_record(store, after.decision_key, Decision).question))
     ]
     return EngineSample(
         engine=engine,
         measured_at=own[-1].finished_at if own else start.started_at,
-        steps_s=tuple(step_s for step_s, _ in steps),
-        places_s=tuple(place_s for _, place_s in steps),
+        steps_s=tuple(step.step_s for step in steps),
+        places_s=tuple(step.place_s for step in steps),
         pods_s=pods_s,
     )
-
-
-def step_between(store: Store, before: Receipt, after: Receipt) -> tuple[float, float] | None:
-    """Return the seconds of the step between two stages of a chain, and of its part after the decision; None
-    where something else than the engine came between them, or the route step waited for another run.
-    """
-    if before.status != "done" or before.stage == after.stage or after.attempt > 1:
-        return None
-    question = read_record(store, after.decision_key, Decision).question
-    if question.waited_s or question.asked_at < before.finished_at:
-        return None
-    if not build_dag(question.needs, question.upstream).is_chain:
-        return None
-    step_s = (after.started_at - before.finished_at).total_seconds()
-    place_s = (after.started_at - question.asked_at).total_seconds()
-    return round(step_s, 3), round(max(0.0, place_s), 3)
