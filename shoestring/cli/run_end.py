@@ -7,7 +7,7 @@ import sys
 import typer
 
 from shoestring.core.record import record_bytes
-from shoestring.reporting.summary import RunSummary
+from shoestring.reporting.summary import RunSummary, engine_text
 
 
 def print_run_end(summary: RunSummary, report: str, hints: tuple[str, ...], as_json: bool) -> None:
@@ -21,6 +21,8 @@ def print_run_end(summary: RunSummary, report: str, hints: tuple[str, ...], as_j
         spent = f"${summary.spent_usd} of ${summary.budget_usd}"
         quality = ", ".join(f"{name} {value:.4f}" for name, value in summary.quality.items())
         typer.echo(f"{summary.run_id}: {summary.status}, {spent} spent" + (f"; {quality}" if quality else ""))
+        if engine := engine_text(summary):
+            typer.echo(f"engine: {engine}")
         if summary.overrun_usd:
             typer.echo(f"overrun: ${summary.overrun_usd} above the cap, which the ledger could not book")
         if summary.late_s:

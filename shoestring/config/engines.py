@@ -11,6 +11,9 @@ from shoestring.core.record import Record
 Engine = Literal["local", "kubeflow", "argo"]
 DeadlineKind = Literal["soft", "hard"]
 
+CREATES_PODS_AGAIN: frozenset[Engine] = frozenset({"kubeflow", "argo"})
+"""Engines that create a pod that they lost again, with the same decision."""
+
 
 class EngineTimes(Record):
     """The P95 seconds of an engine around the stages.
@@ -36,11 +39,15 @@ class EngineTimes(Record):
         return f"P95 of {steps} steps" if steps else "assumed: nothing is measured yet"
 
 
-ASSUMED_STEP_S: dict[Engine, float] = {"local": 3.0, "kubeflow": 25.0, "argo": 7.0}
-"""A step before any was measured. Kubeflow runs a driver's pod and a launcher's for each router and stage,
-and its controller looks at them from time to time; Argo does only the latter. Seen on Kubeflow Pipelines 2.17
-with a look every 2 s: 25 s to the first line of a stage, of which a pool takes 5 s to start. A look every
-10 s, the default, adds up to 5 s."""
+ASSUMED_STEP_S: dict[Engine, float] = {"local": 3.0, "kubeflow": 25.0, "argo": 15.0}
+"""A step before any was measured, without the start-up of the stage's pool.
+
+Seen on pools that take 5 s to start, from the end of a stage to the first line of the next one, start-up
+included:
+- Argo Workflows 3.7: 20 s where its controller looks every 10 s, the default of DEFAULT_REQUEUE_TIME, and
+  13 s where it looks every 2 s.
+- Kubeflow Pipelines 2.17, which runs a driver's pod and a launcher's for each router and stage: 25 s where
+  its controller looks every 2 s. A look every 10 s, the default, adds up to 5 s."""
 
 PLACE_SHARE = 0.5
 """The part of an assumed step that comes after the decision: router and stage are a pod each."""

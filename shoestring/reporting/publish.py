@@ -19,7 +19,7 @@ from shoestring.spending.ledger.entry import read_entry
 from shoestring.training.model_record import ModelRecord
 
 EXPORTED_FOLDERS = ("decisions", "receipts", "migration-checks")
-ADDED_FIELDS = {"deadline_at", "late_s"}
+ADDED_FIELDS = {"deadline_at", "late_s", "engine_s", "engine_planned_s"}
 """Fields of a summary that version 0.3.0 did not write."""
 EXPORTED_FILES = ("run.json", "summary.json", "report.html", "curve.json", "evaluation.json")
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
+from itertools import pairwise
 from typing import Literal
 
 from shoestring.core.datasets import Manifest
@@ -23,6 +24,7 @@ from shoestring.data.run_records import (
 )
 from shoestring.evaluation.results import EvaluationResults
 from shoestring.reporting.charges import OVERHEAD, Charge
+from shoestring.routing.analysis.engine_step import EngineStep, step_between
 from shoestring.routing.decision import Decision
 from shoestring.routing.policy.migration import MigrationCheck
 from shoestring.spending.audit.heads import LedgerHead
@@ -228,6 +230,20 @@ class RunStory:
             )
             total_s += (ended_at - each.start.started_at).total_seconds()
         return total_s
+
+    @property
+    def engine_steps(self) -> list[EngineStep]:
+        """What the engine took between the stages, where it was measured; between two starts, nothing was."""
+        ended = sorted(
+            ((each.receipt, each) for each in self.attempts if each.receipt),
+            key=lambda pair: pair[0].started_at,
+        )
+        return [
+            step
+            for (before, earlier), (after, later) in pairwise(ended)
+            if earlier.start_account == later.start_account
+            and (step := step_between(before, after, later.decision.question))
+        ]
 
     def _settled_usd(self, stage: str) -> Decimal:
         return self.spent_by_stage_usd(self.start_accounts).get(stage, ZERO_USD)

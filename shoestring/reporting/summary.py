@@ -10,6 +10,7 @@ from pydantic import AwareDatetime, Field
 from shoestring.core.money import Usd
 from shoestring.core.record import Record, StoredRecord
 from shoestring.core.types import STANDARD_CLASS, Format, Market, StorageClassName
+from shoestring.reporting import number_text
 from shoestring.reporting.run_story import AttemptStory, RunStatus, RunStory, StageState, StageStory
 from shoestring.routing.pages.refusal_text import refusal_head, refusal_lines
 from shoestring.spending.audit.heads import LedgerHead
@@ -57,6 +58,10 @@ class RunSummary(StoredRecord):
     late_s: float = Field(
         0.0, description="seconds by which the last stage ended after the deadline; 0: it did not"
     )
+    engine_s: float = Field(
+        0.0, description="seconds that the engine took between its stages; 0: nothing was measured"
+    )
+    engine_planned_s: float = Field(0.0, description="seconds that the decisions kept free for them")
     starts: int = Field(description="number of starts: 1, plus 1 per resume; 0 if the run was refused")
     stages: tuple[StageSummary, ...]
     quality: dict[str, float]
@@ -87,6 +92,8 @@ def summarise_run(story: RunStory) -> RunSummary:
         wall_s=round(story.wall_s(), 3),
         deadline_at=deadline_at(story),
         late_s=late_s(story),
+        engine_s=round(sum(each.step_s for each in story.engine_steps), 3),
+        engine_planned_s=round(sum(each.planned_s for each in story.engine_steps), 3),
         starts=len(story.start_accounts),
         stages=tuple(_stage(story, stage, attempt) for attempt, stage in rows),
         quality=story.evaluation.quality if story.evaluation else {},
@@ -108,6 +115,16 @@ def late_s(story: RunStory) -> float:
     if deadline is None or not ends:
         return 0.0
     return max(0.0, round((max(ends) - deadline).total_seconds(), 3))
+
+
+def engine_text(summary: RunSummary) -> str:
+    """Return what the engine took, and what was planned for it; empty if nothing was measured."""
+    if not summary.engine_s:
+        return ""
+    return (
+        f"{number_text.duration(summary.engine_s)} between the stages, "
+        f"{number_text.duration(summary.engine_planned_s)} planned"
+    )
 
 
 def _sealed_test(story: RunStory) -> str:

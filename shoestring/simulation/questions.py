@@ -51,8 +51,10 @@ def new_run(
 
 
 def overhead_at_start(simulation: Simulation, kind: PipelineKind) -> Decimal:
-    """Return what deciding and settling may cost: a router for each stage, and the exit step."""
-    return overhead_usd(simulation.world(), len(kind.needs) + 1, simulation.engine.pod_s)
+    """Return what deciding and settling may cost: a router for each stage, the exit step, and a second pod
+    that gets no attempt.
+    """
+    return overhead_usd(simulation.world(), len(kind.needs) + 1, simulation.engine)
 
 
 @cache

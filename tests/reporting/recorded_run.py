@@ -11,6 +11,7 @@ from recorded_evaluation import curve, scorecard
 from recorded_needs import NEEDS, SPEEDS
 
 from shoestring.backends.folder_store import FolderStore
+from shoestring.config.engines import EngineTimes
 from shoestring.config.tariffs import Tariffs
 from shoestring.core import store_layout
 from shoestring.core.money import usd
@@ -67,6 +68,7 @@ class Recording:
         self.budget_usd, self.spent_usd = usd(budget_usd), Decimal(0)
         self.pools, self.source = pools, source
         self.account, self.starts, self.attempts = "", 0, dict[str, int]()
+        self.engine: EngineTimes | None = None
         recipe = find_recipe("flights")
         run = RunRecord(
             run_id=RUN_ID,
@@ -169,6 +171,7 @@ class Recording:
             speeds=SPEEDS,
             tariffs=self.tariffs or Tariffs(),
             digests={"world": digest(b"world"), "recipe": digest(b"recipe")},
+            engine=self.engine,
         )
 
     def route(self, stage: str, cached: str | None = None) -> Decision:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from recorded_run import ROWS, RUN_ID, Recording
 
+from shoestring.config.engines import EngineTimes, assumed_times
 from shoestring.core import store_layout
 from shoestring.core.record import record_bytes
 from shoestring.core.types import Market, MarketTerms, Pool
@@ -57,6 +58,14 @@ def put_data_page(run: Recording, name: str) -> None:
         warnings=(warning,),
     )
     run.store.put(store_layout.data_page(RUN_ID), record_bytes(page))
+
+
+def on_argo(folder: Path) -> Recording:
+    """Record a run whose engine took 0.8 s between two stages. 15 s were planned."""
+    run = Recording(folder)
+    run.engine = assumed_times("argo", pod_s=3.0)
+    run.evaluated()
+    return run
 
 
 def in_the_cloud(folder: Path) -> Recording:
@@ -130,9 +139,10 @@ def refused_on_the_way(folder: Path) -> Recording:
     return run
 
 
-def resumed(folder: Path) -> Recording:
+def resumed(folder: Path, engine: EngineTimes | None = None) -> Recording:
     """Record a run that was lost in training, and an hour later resumed and finished."""
     run = Recording(folder)
+    run.engine = engine
     run.start()
     for stage, seconds in (("ingest", 6.1), ("preprocess", 7.3)):
         run.route(stage)
@@ -181,6 +191,7 @@ STORIES: dict[str, Story] = {
     story.__name__: story
     for story in (
         done,
+        on_argo,
         in_the_cloud,
         refused,
         impossible,

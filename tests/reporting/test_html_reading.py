@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from recorded_run import RUN_ID
-from run_stories import done, extended, resumed
+from run_stories import done, extended, on_argo, resumed
 from test_html import EVERY, Story, html_of, page_of
 
 from shoestring.core.money import usd
@@ -66,6 +66,12 @@ def test_dollars_that_were_not_used_are_told_once_and_the_same_everywhere(tmp_pa
         assert f"; {left} not used" in page.text
         assert page.text.count(left) == 2, "in the headline and in the ledger"
         assert not re.search(r"released|Released|handed back|returned", page.text)
+
+
+def test_the_time_of_the_engine_is_a_row_of_the_stages(tmp_path: Path) -> None:
+    engine = "Engine between the stages, 45.0 s planned 2.40 s Whole run"
+    assert engine in page_of(on_argo, tmp_path / "argo").text
+    assert "between the stages" not in page_of(done, tmp_path / "done").text
 
 
 def test_a_raised_budget_is_on_the_row_of_its_stage(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from run_stories import (
     done,
     failed,
     impossible,
+    on_argo,
     refused,
     refused_on_the_way,
     resumed,
@@ -22,12 +23,13 @@ from run_stories import (
     stopped,
 )
 
+from shoestring.config.engines import assumed_times
 from shoestring.core.errors import UnknownName
 from shoestring.core.money import usd
 from shoestring.core.record import record_bytes
 from shoestring.evaluation.results import Score
 from shoestring.reporting.run_reader import read_run_story
-from shoestring.reporting.summary import RunSummary, summarise_run
+from shoestring.reporting.summary import RunSummary, engine_text, summarise_run
 
 REQUIRED_FIELDS = {
     "name",
@@ -74,6 +76,21 @@ def test_a_run_that_is_done_has_a_row_for_each_stage_in_the_order_of_their_decis
     assert all(set(stage) >= REQUIRED_FIELDS for stage in json.loads(record_bytes(summary))["stages"])
     assert [stage.cache_hit for stage in summary.stages] == [False] * 4
     assert summary.quality["log_loss"] == 0.4413
+
+
+def test_the_time_of_the_engine_is_measured_between_the_stages_beside_what_was_planned(
+    tmp_path: Path,
+) -> None:
+    summary = summary_of(on_argo(tmp_path / "argo"))
+    assert (summary.engine_s, summary.engine_planned_s) == (2.4, 45.0)
+    assert engine_text(summary) == "2.40 s between the stages, 45.0 s planned"
+    unplanned = summary_of(done(tmp_path / "done"))
+    assert (unplanned.engine_s, unplanned.engine_planned_s, engine_text(unplanned)) == (0.0, 0.0, "")
+
+
+def test_the_hour_between_two_starts_is_no_time_of_the_engine(tmp_path: Path) -> None:
+    run = resumed(tmp_path, assumed_times("argo", pod_s=3.0))
+    assert summary_of(run).engine_s == 2.4
 
 
 def test_a_refused_run_reports_the_smallest_budget_and_spent_nothing(tmp_path: Path) -> None:

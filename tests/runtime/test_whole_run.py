@@ -3,11 +3,15 @@
 import json
 import re
 import shutil
+from datetime import datetime
 from decimal import Decimal
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from commands import Finished, shoestring
+
+from shoestring.config.engines import ASSUMED_STEP_S
 
 STAGES = ["ingest", "preprocess", "train", "evaluate"]
 CONTRACT = {
@@ -44,6 +48,20 @@ def test_stages_and_overhead_add_up_to_the_spending_of_the_run(finished: Finishe
     summary = finished.ran.json
     stages_usd = sum(Decimal(stage["spent_usd"]) for stage in summary["stages"])
     assert stages_usd + Decimal(summary["overhead_usd"]) == Decimal(summary["spent_usd"])
+
+
+def test_the_time_of_the_engine_is_what_lies_between_the_stages(finished: Finished) -> None:
+    summary, receipts = finished.ran.json, (finished.out / "receipts").glob("*.json")
+    stages = sorted((json.loads(path.read_text()) for path in receipts), key=lambda each: each["started_at"])
+    steps_s = (
+        (datetime.fromisoformat(after["started_at"]) - datetime.fromisoformat(before["finished_at"]))
+        for before, after in pairwise(stages)
+    )
+    assert summary["engine_s"] == pytest.approx(sum(step.total_seconds() for step in steps_s), abs=0.002)
+    assert summary["engine_planned_s"] == 3 * ASSUMED_STEP_S["local"]
+    again = finished.again("run", "--resume", summary["run_id"], "--out", finished.out)
+    assert "between the stages, 9.00 s planned" in again.out
+    assert "between the stages, 9.00 s planned" in (finished.out / "report.html").read_text()
 
 
 def test_the_output_folder_holds_the_model_the_report_and_the_records(finished: Finished) -> None:

@@ -52,10 +52,24 @@ def stages_table(story: RunStory) -> Html:
             None,
             None,
         ),
+        *_engine_rows(story),
         ("Whole run", None, budget, None, None, spent, number_text.duration(story.wall_s()), None, None),
     ]
     caption = "Dollars and time by stage. Bar: spent part of the stage's budget; tick: estimate."
     return table(caption, STAGE_HEADS, rows, totals=totals, class_="stack stages")
+
+
+def _engine_rows(story: RunStory) -> list[tuple[object, ...]]:
+    """Return the row of the engine's time, measured and planned; none before the second stage."""
+    steps = story.engine_steps
+    if not steps:
+        return []
+    took, planned = (
+        number_text.duration(sum(seconds))
+        for seconds in ([each.step_s for each in steps], [each.planned_s for each in steps])
+    )
+    name = text("Engine", tag("small", f"between the stages, {planned} planned"))
+    return [(name, None, None, None, None, None, took, None, None)]
 
 
 def _stage_row(story: RunStory, stage: StageStory) -> tuple[object, ...]:

@@ -98,17 +98,17 @@ def times_of_engine(
 ) -> tuple[EngineTimes, tuple[str, ...]]:
     """Return what an engine takes between stages, measured until a moment (None: now), and notes.
 
-    `request_s`: of a request to the store, where nothing is measured.
+    `request_s`: of a request to the store, for the pods without a stage while few were measured.
     """
     return engine_times(world.store, engine, assumed_pod_s(world, request_s), until or world.clock.now())
 
 
 def overhead_at_start(world: World, request: RunRequest, paid_stages: int, engine: EngineTimes) -> Decimal:
     """Return what deciding and settling cost in a whole run: a router for each stage, a pod for each cached
-    stage, and the exit step.
+    stage, the exit step, and a second pod that gets no attempt.
     """
     cached = len(request.needs) - paid_stages
-    return overhead_usd(world, len(request.needs) + cached + 1, engine.pod_s)
+    return overhead_usd(world, len(request.needs) + cached + 1, engine)
 
 
 def stage_request_at_start(

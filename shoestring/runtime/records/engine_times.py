@@ -21,7 +21,7 @@ from shoestring.core.interfaces import Store
 from shoestring.core.receipt import Receipt
 from shoestring.core.record import StoredRecord, digest, record_bytes
 from shoestring.data.run_records import Run, RunStart, read_record, read_records
-from shoestring.routing.dag import build_dag
+from shoestring.routing.analysis.engine_step import step_between
 from shoestring.routing.decision import Decision
 
 SLOTS = 16
@@ -32,6 +32,10 @@ OUTLIER = 2.0
 full, or someone stopped the machine."""
 
 P95 = 0.95
+
+MIN_PODS = 20
+"""Pods without a stage from which on their P95 alone is held for the next ones. The P95 of fewer is their
+highest, and a few may all have been quick: so the assumed seconds are held as well, where they are more."""
 
 
 class EngineSample(StoredRecord):
@@ -49,14 +53,14 @@ def engine_times(
     store: Store, engine: Engine, assumed_pod_s: float, until: datetime
 ) -> tuple[EngineTimes, tuple[str, ...]]:
     """Return the times of an engine: measured in this store until a moment, or assumed; and notes on
-    unreadable samples.
+    unreadable samples. `assumed_pod_s`: of a pod that runs no stage, until MIN_PODS were measured.
     """
     keys = list(store.list(store_layout.engine_samples(engine)))
     found, notes = read_records(store, keys, EngineSample)
     samples = [sample for sample in found if sample.measured_at <= until]
     steps_s = usual([each for sample in samples for each in sample.steps_s])
     pods_s = usual([each for sample in samples for each in sample.pods_s])
-    assumed = assumed_times(engine, high(pods_s) if pods_s else assumed_pod_s)
+    assumed = assumed_times(engine, held_pod_s(pods_s, assumed_pod_s))
     if not steps_s:
         return assumed, notes
     places_s = usual([each for sample in samples for each in sample.places_s])
@@ -79,6 +83,13 @@ def usual(seconds: list[float]) -> list[float]:
 def high(seconds: list[float]) -> float:
     """Return the P95 of ordered seconds: the smallest that at least 95% do not exceed."""
     return seconds[ceil(P95 * len(seconds)) - 1]
+
+
+def held_pod_s(pods_s: list[float], assumed_s: float) -> float:
+    """Return the seconds to hold for a pod that runs no stage, where these were measured, in order."""
+    if len(pods_s) < MIN_PODS:
+        return max([assumed_s, *pods_s])
+    return high(pods_s)
 
 
 def record_engine_times(store: Store, run: Run, start: RunStart, pods_s: Iterable[float]) -> list[str]:
@@ -106,28 +117,14 @@ def engine_sample(
     own = [each for each in receipts if each.started_at >= start.started_at]
     own.sort(key=lambda each: each.started_at)
     steps = [
-        step for before, after in pairwise(own) if (step := step_between(store, before, after)) is not None
+        step
+        for before, after in pairwise(own)
+        if (step := step_between(before, after, read_record(store, after.decision_key, Decision).question))
     ]
     return EngineSample(
         engine=engine,
         measured_at=own[-1].finished_at if own else start.started_at,
-        steps_s=tuple(step_s for step_s, _ in steps),
-        places_s=tuple(place_s for _, place_s in steps),
+        steps_s=tuple(step.step_s for step in steps),
+        places_s=tuple(step.place_s for step in steps),
         pods_s=pods_s,
     )
-
-
-def step_between(store: Store, before: Receipt, after: Receipt) -> tuple[float, float] | None:
-    """Return the seconds of the step between two stages of a chain, and of its part after the decision; None
-    where something else than the engine came between them, or the route step waited for another run.
-    """
-    if before.status != "done" or before.stage == after.stage or after.attempt > 1:
-        return None
-    question = read_record(store, after.decision_key, Decision).question
-    if question.waited_s or question.asked_at < before.finished_at:
-        return None
-    if not build_dag(question.needs, question.upstream).is_chain:
-        return None
-    step_s = (after.started_at - before.finished_at).total_seconds()
-    place_s = (after.started_at - question.asked_at).total_seconds()
-    return round(step_s, 3), round(max(0.0, place_s), 3)

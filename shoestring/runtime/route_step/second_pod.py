@@ -6,7 +6,7 @@ and a receipt of its own.
 
 The new attempt pays for the pod from its start, so also for the wait until the first pod has ended: that time
 costs the price of this pool, and the exit step corrects the attempt to the times of the whole pod. A pod that
-gets no attempt is charged to the overhead.
+gets no attempt is charged to the overhead, which holds the seconds of one such pod.
 """
 
 from __future__ import annotations

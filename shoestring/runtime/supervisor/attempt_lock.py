@@ -39,7 +39,8 @@ def lock_attempt(
     from shoestring.runtime.route_step.second_pod import admit_second_pod
 
     run = open_run(world.store, decision.question.run_id)
-    with overhead_timer(world, run, f"second-{decision.question.attempt_id}") as pod:
+    name = f"second-{decision.question.attempt_id}"
+    with overhead_timer(world, run, name, usd_per_hour=choice.usd_per_hour) as pod:
         while True:
             admitted = admit_second_pod(world, run, decision, decision_key)
             if isinstance(admitted, StageOutcome):

@@ -15,8 +15,11 @@ from commands import Finished
 from runtime_world import CHAIN, INGEST, SetClock, begin, run_request, small_world
 
 from shoestring.backends.local import open_local_world
+from shoestring.config.engines import Engine
 from shoestring.config.world import World
+from shoestring.core import store_layout
 from shoestring.core.errors import BudgetExceeded, BudgetTooSmall, DeadlineTooShort, Refused, UsageError
+from shoestring.core.record import record_bytes
 from shoestring.core.types import Need
 from shoestring.data.recipe import Recipe, read_recipe
 from shoestring.data.run_records import open_run, read_record
@@ -24,10 +27,12 @@ from shoestring.routing.decision import Decision
 from shoestring.runtime.admission.admit import admit, find_or_admit
 from shoestring.runtime.admission.first_request import ENGINE_START_S
 from shoestring.runtime.admission.stage_request import StageInputs
-from shoestring.runtime.records.overhead import assumed_pod_s, overhead_usd
+from shoestring.runtime.records.engine_times import MIN_PODS, EngineSample
+from shoestring.runtime.records.overhead import assumed_pod_s, overhead_usd_per_hour
 from shoestring.runtime.route_step.route import decide_and_reserve, request_differences
 from shoestring.runtime.settlement.settle import settle_run
 from shoestring.spending.ledger.ledger import Ledger, account_names
+from shoestring.spending.meter import cost_usd
 
 MICRO = Decimal("0.000001")
 
@@ -54,16 +59,18 @@ def test_a_refusal_leaves_no_account_and_no_start_but_its_decision(world: World,
     assert decision.refusals[0].sentence in refused.value.reasons
 
 
+@pytest.mark.parametrize("engine", ["local", "argo"])
 def test_the_smallest_budget_of_a_refusal_is_admitted_and_a_micro_dollar_less_is_not(
-    world: World, recipe: Recipe
+    world: World, recipe: Recipe, engine: Engine
 ) -> None:
+    request = replace(run_request(recipe, budget_usd=MICRO), engine=engine)
     with pytest.raises(BudgetTooSmall) as refused:
-        admit(world, run_request(recipe, budget_usd=MICRO))
+        admit(world, request)
     smallest_usd = refused.value.smallest_usd
     with pytest.raises(BudgetTooSmall) as again:
-        admit(world, run_request(recipe, budget_usd=smallest_usd - MICRO))
+        admit(world, replace(request, budget_usd=smallest_usd - MICRO))
     assert again.value.smallest_usd == smallest_usd
-    run = admit(world, run_request(recipe, budget_usd=smallest_usd))
+    run = admit(world, replace(request, budget_usd=smallest_usd))
     ledger = Ledger(world.store, world.clock)
     assert ledger.state("r").cap_usd == smallest_usd
     decision, _ = decide_and_reserve(world, run, run_request(recipe, budget_usd=smallest_usd), StageInputs())
@@ -98,11 +105,16 @@ def test_the_deadline_of_a_refusal_is_admitted_and_kept_by_the_router_and_one_pe
     assert decision.choice is not None
 
 
-def test_the_cost_of_deciding_is_reserved_first(world: World, recipe: Recipe) -> None:
-    run = admit(world, run_request(recipe))
+@pytest.mark.parametrize(("engine", "second_pods"), [("local", 0), ("argo", 1), ("kubeflow", 1)])
+def test_the_cost_of_deciding_is_reserved_first(
+    world: World, recipe: Recipe, engine: Engine, second_pods: int
+) -> None:
+    """An engine that creates a lost pod again may create one that gets no attempt."""
+    run = admit(world, replace(run_request(recipe), engine=engine))
     state = Ledger(world.store, world.clock).state(run.start.account)
+    pods = len(CHAIN) + 1 + second_pods
     assert {hold: held.amount_usd for hold, held in state.reservations.items()} == {
-        "overhead-1": overhead_usd(world, len(CHAIN) + 1, assumed_pod_s(world))
+        "overhead-1": cost_usd(overhead_usd_per_hour(world), pods * assumed_pod_s(world))
     }
 
 
@@ -177,12 +189,18 @@ def test_a_declared_stage_budget_caps_the_stage_over_several_starts(world: World
 
 
 def test_admission_does_not_pay_for_cached_results(finished: Finished, tmp_path: Path) -> None:
-    """A budget too small for a store without cached results is enough with them, at equal receipts."""
+    """A budget too small for a store without cached results is enough with them, at equal receipts, where
+    the pods that return them are known to be quick.
+    """
     shutil.copytree(finished.store, tmp_path / "warm")
     for folder in ("runs", "learned"):
         shutil.copytree(finished.store / folder, tmp_path / "cold" / folder)
     warm = open_local_world(finished.world, store=tmp_path / "warm")
     cold = open_local_world(finished.world, store=tmp_path / "cold")
+    pods_s = (1.0,) * MIN_PODS
+    quick = EngineSample(engine="local", measured_at=warm.clock.now(), steps_s=(), places_s=(), pods_s=pods_s)
+    for world in (cold, warm):
+        world.store.put(store_layout.engine_samples("local", "quick.json"), record_bytes(quick))
     recipe = read_recipe(finished.recipe)
     smallest_usd = []
     for world in (cold, warm):

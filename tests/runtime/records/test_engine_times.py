@@ -17,14 +17,19 @@ POD_S = 8.0
 
 
 def put_sample(
-    store: MemoryStore, slot: int, steps_s: tuple[float, ...], at: datetime = NOW, engine: Engine = "argo"
+    store: MemoryStore,
+    slot: int,
+    steps_s: tuple[float, ...],
+    at: datetime = NOW,
+    engine: Engine = "argo",
+    pods_s: tuple[float, ...] = (1.5, 2.0),
 ) -> None:
     sample = EngineSample(
         engine=engine,
         measured_at=at,
         steps_s=steps_s,
         places_s=tuple(each / 4 for each in steps_s),
-        pods_s=(1.5, 2.0),
+        pods_s=pods_s,
     )
     store.put(store_layout.engine_samples(engine, f"{slot:02d}.json"), record_bytes(sample))
 
@@ -50,6 +55,20 @@ def test_the_p95_of_what_was_measured_counts_and_only_on_its_engine() -> None:
     assert times.place_s == 19.0 / 4
     assert times.pod_s == 2.0
     assert engine_times(store, "kubeflow", POD_S, NOW)[0].measured_steps == 0
+
+
+@pytest.mark.parametrize(
+    ("assumed_s", "pods", "held_s"),
+    [(8.0, 1, 8.0), (8.0, 19, 8.0), (8.0, 20, 2.5), (2.0, 1, 3.0), (2.0, 19, 3.0), (2.0, 20, 2.5)],
+)
+def test_a_pod_without_a_stage_is_held_at_its_assumed_seconds_at_least_until_20_were_measured(
+    assumed_s: float, pods: int, held_s: float
+) -> None:
+    store = MemoryStore()
+    put_sample(store, 0, (), pods_s=(*[2.5] * (pods - 1), 3.0))
+    assert engine_times(store, "argo", assumed_s, NOW)[0].pod_s == held_s
+    put_sample(store, 0, (10.0,), pods_s=(*[2.5] * (pods - 1), 3.0))
+    assert engine_times(store, "argo", assumed_s, NOW)[0].pod_s == held_s
 
 
 def test_a_step_that_waited_for_something_else_does_not_count() -> None:

@@ -14,11 +14,10 @@ from sharing_runs import HOLDER_POD, SharedStore, key_of, publish
 from shoestring.core import store_layout
 from shoestring.core.interfaces import PodLifetime
 from shoestring.core.pod_ref import PodRef
-from shoestring.core.record import record_bytes
 from shoestring.data.storage.leases import Lease, newest_lease, take_lease
+from shoestring.routing.analysis.engine_step import EngineStep, step_between
 from shoestring.routing.decision import reserved_later_s
 from shoestring.runtime.admission.result_keys import record_libraries
-from shoestring.runtime.records.engine_times import step_between
 from shoestring.runtime.records.overhead import OverheadPod, overhead_timer, read_overhead
 from shoestring.runtime.records.receipts import AttemptResult, make_receipt
 from shoestring.runtime.route_step.lease_holder import RESERVED_WITHIN_S
@@ -254,10 +253,10 @@ def test_a_process_waits_for_nothing_and_a_pod_for_the_price_of_overhead(
 
 def test_a_step_with_a_wait_teaches_nothing_about_the_engine(shared: SharedStore) -> None:
     decision = shared.hold().attempt.decision
-    question, key = decision.question, "runs/holder/decisions/ingest-9.json"
-    asked_at = question.asked_at
+    question, asked_at = decision.question, decision.question.asked_at
+    assert question.engine is not None
     result = AttemptResult(
-        decision_key=key,
+        decision_key="runs/holder/decisions/ingest-9.json",
         pod=None,
         status="done",
         started_at=asked_at + timedelta(seconds=4),
@@ -267,7 +266,5 @@ def test_a_step_with_a_wait_teaches_nothing_about_the_engine(shared: SharedStore
     )
     after = make_receipt(decision, result)
     before = after.model_copy(update={"stage": "load"})
-    for waited_s, step in ((0.0, (4.0, 4.0)), (3.0, None)):
-        waited = decision.model_copy(update={"question": question.model_copy(update={"waited_s": waited_s})})
-        shared.store.put(key, record_bytes(waited))
-        assert step_between(shared.store, before, after) == step
+    for waited_s, step in ((0.0, EngineStep(4.0, 4.0, question.engine.step_s)), (3.0, None)):
+        assert step_between(before, after, question.model_copy(update={"waited_s": waited_s})) == step

@@ -37,14 +37,21 @@ from second_pods import (
     second_pod,
 )
 
+from shoestring.config.engines import Engine
 from shoestring.core.errors import Refused, StageFailed
 from shoestring.core.interfaces import PodLifetime
+from shoestring.core.money import MICRO
 from shoestring.core.pod_ref import PodRef
 from shoestring.core.receipt import Cause, Receipt
 from shoestring.core.types import Market, StageOutcome
 from shoestring.data.run_records import read_record
 from shoestring.runtime.admission.stage_request import StageInputs
-from shoestring.runtime.records.overhead import overhead_times, read_overhead
+from shoestring.runtime.records.overhead import (
+    overhead_excess_usd,
+    overhead_timer,
+    overhead_times,
+    read_overhead,
+)
 from shoestring.runtime.route_step.retry import SILENT_EXIT_S
 from shoestring.runtime.route_step.route import decide_and_reserve
 from shoestring.runtime.route_step.second_pod import admit_second_pod
@@ -118,6 +125,28 @@ def test_a_pod_that_would_end_like_the_first_ends_at_once_for_nothing(
     assert list(began.world.store.list("runs/r/decisions/")) == [began.attempt.decision_key]
     (overhead,) = overhead_times(began.world, began.run, began.run.start)
     assert str(overhead.pod) == SECOND
+
+
+@pytest.mark.parametrize(("engine", "missing_pods"), [("argo", 0), ("kubeflow", 0), ("local", 1)])
+def test_the_overhead_reservation_of_an_engine_that_creates_pods_again_holds_one_that_gets_no_attempt(
+    laptop: Path, flights_slice: Path, tmp_path: Path, engine: Engine, missing_pods: int
+) -> None:
+    world, _ = on_cluster(small_world(laptop, tmp_path, ActingClock()), (SMALL, LARGE))
+    began = begin(world, replace(run_request(flights_slice, needs=INGEST), engine=engine))
+    pod_s = began.run.start.overhead_pod_s
+    with overhead_timer(world, began.run, "route-ingest"):
+        world.clock.sleep(pod_s)
+    end_first_pod(began, "failed", "code")
+    second = PodLifetime(alive=True, started_at=world.clock.now())
+    lifetimes_of(began)[SECOND] = second
+    with pytest.raises(Refused, match="ingest is not tried again"):
+        second_pod(began)
+    world.clock.sleep(pod_s)
+    lifetimes_of(began)[SECOND] = replace(second, alive=False, finished_at=world.clock.now())
+    held_usd = began.ledger.state(began.account).reservations["overhead-1"].amount_usd
+    missing_usd = cost_usd(began.run.start.overhead_usd_per_hour, missing_pods * pod_s)
+    # With the exit step, which is still to come; the cost of each of the three is rounded up.
+    assert missing_usd <= overhead_excess_usd(world, began.run, held_usd) < missing_usd + 3 * MICRO
 
 
 def test_a_pod_whose_first_was_killed_for_memory_ends_at_once(began: StartedAttempt) -> None:
@@ -204,24 +233,39 @@ def test_of_two_second_pods_one_gets_the_attempt(began: StartedAttempt) -> None:
         second_pod(began, THIRD)
 
 
-def test_it_pays_the_price_of_now(flights_slice: Path, tmp_path: Path) -> None:
-    """It stays on its market, whose price has risen since the first decision."""
+def spot_world(folder: Path, spot: str) -> Path:
+    """Write a world with one pool, at $0.10 an hour on-demand and this price on spot."""
+    pool = {"name": "cpu-1", "cores": 1, "memory_gb": 2, "markets": {"on-demand": {}, "spot": {}}}
+    about = {"pool": "cpu-1", "as_of": "2026-11-01", "source": "a test"}
+    prices = [about | {"market": "spot", "usd_per_hour": spot}]
+    prices.append(about | {"market": "on-demand", "usd_per_hour": "0.10"})
+    content = {"name": "one", "store": str(folder / "store"), "pools": [pool], "prices": prices}
+    path = folder / "world.yaml"
+    path.write_text(yaml.safe_dump(content | {"tariffs": {"storage_usd_per_gb_month": "0"}}))
+    return path
 
-    def write_world(spot: str) -> Path:
-        pool = {"name": "cpu-1", "cores": 1, "memory_gb": 2, "markets": {"on-demand": {}, "spot": {}}}
-        about = {"pool": "cpu-1", "as_of": "2026-11-01", "source": "a test"}
-        prices = [about | {"market": "spot", "usd_per_hour": spot}]
-        prices.append(about | {"market": "on-demand", "usd_per_hour": "0.10"})
-        content = {"name": "one", "store": str(tmp_path / "store"), "pools": [pool], "prices": prices}
-        path = tmp_path / "world.yaml"
-        path.write_text(yaml.safe_dump(content | {"tariffs": {"storage_usd_per_gb_month": "0"}}))
-        return path
 
-    world, _ = on_cluster(small_world(write_world("0.04"), tmp_path, ActingClock()))
+def begin_on_spot(flights_slice: Path, folder: Path) -> StartedAttempt:
+    world, _ = on_cluster(small_world(spot_world(folder, "0.04"), folder, ActingClock()))
     began = begin(world, run_request(flights_slice, needs=INGEST))
     assert began.attempt.choice.usd_per_hour == Decimal("0.04")
+    return began
+
+
+def test_a_pod_that_gets_no_attempt_pays_the_price_of_its_pool(flights_slice: Path, tmp_path: Path) -> None:
+    began = begin_on_spot(flights_slice, tmp_path)
+    end_first_pod(began, "failed", "code")
+    with pytest.raises(Refused, match="ingest is not tried again"):
+        second_pod(began)
+    (overhead,) = overhead_times(began.world, began.run, began.run.start)
+    assert overhead.usd_per_hour == Decimal("0.04") < began.run.start.overhead_usd_per_hour
+
+
+def test_it_pays_the_price_of_now(flights_slice: Path, tmp_path: Path) -> None:
+    """It stays on its market, whose price has risen since the first decision."""
+    began = begin_on_spot(flights_slice, tmp_path)
     lose_first_pod(began)
-    write_world("0.06")
+    spot_world(tmp_path, "0.06")
     choice = second_pod(began).choice
     assert choice is not None and (choice.market, choice.usd_per_hour) == (Market.SPOT, Decimal("0.06"))
 
