@@ -55,8 +55,10 @@ image-gpu:
 kind-smoke: $(VENV)/ready images
 	$(BIN)/pytest -m smoke -rfER --durations 10 tests/kind
 
+# It fails after 25 minutes, with the summary of the tests until then and without the cluster.
 kind: $(VENV)/ready images
-	$(BIN)/pytest -m "kind and not nightly" -rfER --durations 25 tests/kind
+	timeout --foreground --signal INT --kill-after 3m 25m \
+		$(BIN)/pytest -m "kind and not nightly" -rfER --durations 25 tests/kind
 
 # With the scenarios that take longer.
 kind-nightly: $(VENV)/ready images

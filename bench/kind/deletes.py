@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import random
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -20,32 +19,34 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "kind"))
 
-from argo_runs import StartedRun, open_store, stage_pod
-from kind_cluster import CommandFailed, Kind
+from cluster_engine import CLUSTER, cluster_engine
+from engine_scenarios.argo_engine import ArgoEngine
+from kind_cluster import CommandFailed
 from machine import describe
+from world_changes import placed_pod
 
 from shoestring.backends.local import WallClock
-from shoestring.core.interfaces import Store
 from shoestring.spending.audit.verify import load_anchors, verify
 from shoestring.spending.ledger.ledger import Ledger
 
 MAX_DELAY_S = 25.0
 
 
-def run_and_delete(kind: Kind, store: Store, seed: int, after_s: float) -> tuple[str, bool]:
+def run_and_delete(engine: ArgoEngine, seed: int, after_s: float) -> tuple[str, bool]:
     """Run flights, delete its training pod `after_s` seconds after a node took it; return a line and if all
     is well.
     """
-    started = StartedRun(kind, "flights", "--budget", "0.05", "--deadline", "900", "--seed", str(seed))
-    pod = stage_pod(kind, started.run_id, "train")["metadata"]["name"]
+    run = engine.run("flights", "--budget", "0.05", "--deadline", "900", "--seed", str(seed))
+    pod = placed_pod(engine, run, "train")["metadata"]["name"]
     time.sleep(after_s)
     try:
-        kind.kubectl("delete", "pod", pod)
+        CLUSTER.kubectl("delete", "pod", pod)
         how = "deleted"
     except CommandFailed:
         how = "ended before"
-    ended = started.wait()
-    summary, state = ended.summary, Ledger(store, WallClock(), "bench").state(started.run_id)
+    ended = run.wait()
+    summary, state = ended.summary, Ledger(engine.store, WallClock(), "bench").state(run.run_id)
+    assert summary is not None, ended.err
     (train,) = [stage for stage in summary.stages if stage.name == "train"]
     well = (
         ended.code == 0
@@ -67,13 +68,13 @@ def main() -> None:
     options = parser.parse_args()
     print(describe())
     print("after s   pod          attempts  run      spent USD reserved   log loss")
-    kind, dice, good = Kind("shoestring"), random.Random(options.seed), []
-    with tempfile.TemporaryDirectory() as scratch, open_store(kind, Path(scratch)) as store:
+    dice, good = random.Random(options.seed), []
+    with cluster_engine() as engine:
         for run in range(options.runs):
-            line, well = run_and_delete(kind, store, 1000 * options.seed + run, dice.uniform(0, MAX_DELAY_S))
+            line, well = run_and_delete(engine, 1000 * options.seed + run, dice.uniform(0, MAX_DELAY_S))
             print(line, flush=True)
             good.append(well)
-        verify(store, load_anchors(store))
+        verify(engine.store, load_anchors(engine.store))
     print(
         f"{sum(good)} of {len(good)} ended within their budgets and without reservations; the ledger verifies"
     )

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -22,53 +21,45 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "kind"))
 
-from argo_runs import (
-    StartedRun,
-    open_store,
-    read_world_file,
-    stage_pod,
-    stop_run,
-    wait_for,
-)
-from kind_cluster import Kind
+from cluster_engine import CLUSTER, cluster_engine
+from engine_scenarios.argo_engine import ArgoEngine
+from engine_scenarios.books import receipts, wait_for_pod
+from engine_scenarios.waiting import wait_for
 from machine import describe
 from pod_times import container_end, lived_s
 from stopped_supervisor import stop_supervisor
+from world_changes import read_world_file
 
 from shoestring.backends.kubernetes.pod_lifetime import ENDED_ANNOTATION
 from shoestring.config.policy import Policy
-from shoestring.core.interfaces import Store
-from shoestring.core.receipt import Receipt
-from shoestring.data.run_records import read_record
 from shoestring.routing.placement import POD_GRACE_S
 from shoestring.spending.heartbeat import silence_limit_s
 
 MAX_LOOK_S = 10.0
 
 
-def stop_and_measure(kind: Kind, store: Store, seed: int, limit_s: float) -> tuple[str, bool]:
+def stop_and_measure(engine: ArgoEngine, seed: int, limit_s: float) -> tuple[str, bool]:
     """Run flights and stop the supervisor of its training; return a line, and whether all is well."""
-    started = StartedRun(kind, "flights", "--budget", "0.05", "--deadline", "900", "--seed", str(seed))
-    name = stage_pod(kind, started.run_id, "train")["metadata"]["name"]
-    stop_supervisor(kind, name)
+    run = engine.run("flights", "--budget", "0.05", "--deadline", "900", "--seed", str(seed))
+    stopped = wait_for_pod(engine, run, "train")
+    name = stopped["metadata"]["name"]
+    stop_supervisor(engine, stopped)
     stopped_s = time.monotonic()
     wait_for(
-        lambda: kind.get("pod", name)["metadata"].get("annotations", {}).get(ENDED_ANNOTATION),
+        lambda: CLUSTER.get("pod", name)["metadata"].get("annotations", {}).get(ENDED_ANNOTATION),
         "the reaper's end of the pod",
     )
     ended_s = time.monotonic() - stopped_s
 
     def find_end() -> float | None:
-        pod = kind.get("pod", name)
+        pod = CLUSTER.get("pod", name)
         return lived_s(pod) if container_end(pod) else None
 
     lived = wait_for(find_end, "the end of the containers")
     gone_s = time.monotonic() - stopped_s
-    key = f"runs/{started.run_id}/receipts/train-1.json"
-    receipt = wait_for(
-        lambda: read_record(store, key, Receipt) if any(store.list(key)) else None, "the receipt", 180.0
-    )
-    stop_run(kind, started)
+    (receipt, *_) = wait_for(lambda: receipts(engine, run.run_id, "train") or None, "the receipt", 180.0)
+    engine.terminate(run.engine_id)
+    run.wait()
     well = receipt.cause == "silent" and ended_s <= limit_s + MAX_LOOK_S
     well = well and gone_s <= limit_s + MAX_LOOK_S + POD_GRACE_S + 5
     return f"{ended_s:7.1f} {gone_s:7.1f} {lived:9.1f}  {receipt.cause:7} {receipt.spent_usd:>9}", well
@@ -81,15 +72,14 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=int(time.time()) % 10**6)
     options = parser.parse_args()
     print(describe())
-    kind = Kind("shoestring")
-    policy = Policy.model_validate(yaml.safe_load(read_world_file(kind, "policy")))
+    policy = Policy.model_validate(yaml.safe_load(read_world_file(CLUSTER, "policy")))
     limit_s = silence_limit_s(policy.heartbeat_s, policy.silent_intervals)
     print(f"silence limit {limit_s:g} s, claimed end after {limit_s + MAX_LOOK_S:g} s at most")
     print("ended s  gone s  pod lived s  cause    receipt $")
-    with tempfile.TemporaryDirectory() as scratch, open_store(kind, Path(scratch)) as store:
+    with cluster_engine() as engine:
         found = []
         for number in range(options.runs):
-            line, well = stop_and_measure(kind, store, options.seed + number, limit_s)
+            line, well = stop_and_measure(engine, options.seed + number, limit_s)
             print(line, "" if well else "  <- above the claim", flush=True)
             found.append(well)
     raise SystemExit(not all(found))

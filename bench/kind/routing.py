@@ -23,7 +23,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "kind"))
 
-from argo_runs import RAIN, StartedRun, wait_for
+from cluster_engine import CLUSTER, cluster_engine
+from engine_scenarios.argo_engine import ArgoEngine
+from engine_scenarios.recipes import RAIN
+from engine_scenarios.waiting import wait_for
 from kind_cluster import POD_SECURITY, SECURITY, Kind
 from machine import describe
 
@@ -91,11 +94,11 @@ def bare_s(kind: Kind) -> list[float]:
     return interval_s
 
 
-def routed_s(kind: Kind, recipe: Path, seed: int) -> list[float]:
+def routed_s(engine: ArgoEngine, recipe: Path, seed: int) -> list[float]:
     """Return the seconds from the start of each router to the start of its stage."""
-    ended = StartedRun(kind, str(recipe), "--seed", str(seed)).wait()
-    assert ended.code == 0, ended.err
-    nodes = pods(kind.get("workflow", ended.summary.run_id))
+    run = engine.run(str(recipe), "--seed", str(seed))
+    run.wait().done()
+    nodes = pods(CLUSTER.get("workflow", run.run_id))
     return [
         start_intervals_s([node, after])[0]
         for node, after in pairwise(nodes)
@@ -108,13 +111,13 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     runs = parser.parse_args().runs
     print(describe())
-    kind, bare, routed = Kind("shoestring"), [], []
-    with tempfile.TemporaryDirectory() as folder:
+    bare, routed = [], []
+    with tempfile.TemporaryDirectory() as folder, cluster_engine() as engine:
         recipe = Path(folder) / "rain.yaml"
         recipe.write_text(RAIN)
         for seed in range(runs):
-            bare += bare_s(kind)
-            routed += routed_s(kind, recipe, seed)
+            bare += bare_s(CLUSTER)
+            routed += routed_s(engine, recipe, seed)
     print(f"{'':30} pods  median s   worst s")
     for name, interval_s in (("a pod that does nothing", bare), ("a router, until its stage", routed)):
         print(f"{name:30} {len(interval_s):4} {median(interval_s):9.1f} {max(interval_s):9.1f}")

@@ -37,21 +37,13 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "kind"))
 
-from argo_runs import (
-    POOL_LABEL,
-    RAIN,
-    EndedRun,
-    PodHistory,
-    StartedRun,
-    open_store,
-    read_world_file,
-    restored_files,
-    stage_pod,
-    wait_for,
-    write_world_file,
-)
-from engine_scenarios.pod_history import watch_pods
-from kind_cluster import NAMESPACE, Kind, pack_images, run
+from cluster_engine import CLUSTER, cluster_engine
+from engine_scenarios.argo_engine import ArgoEngine
+from engine_scenarios.books import wait_for_pod
+from engine_scenarios.engine import StartedRun
+from engine_scenarios.recipes import RAIN
+from engine_scenarios.waiting import wait_for
+from kind_cluster import Kind, pack_images, run
 from machine import describe
 from misbehaving_stages import (
     kill_the_supervisor,
@@ -61,15 +53,15 @@ from misbehaving_stages import (
     stop_the_supervisor_and_ignore_term,
 )
 from pod_times import container_end, scheduled_at
-from stopped_supervisor import is_running
+from world_changes import POOL_LABEL, placed_pod, read_world_file, restored_files, write_world_file
 
 from shoestring.backends.kubernetes.pod_lifetime import ENDED_ANNOTATION
 from shoestring.backends.local import WallClock
 from shoestring.config.policy import Policy
 from shoestring.config.world import IMAGES
-from shoestring.core.interfaces import Store
 from shoestring.core.money import usd
-from shoestring.routing.placement import POD_GRACE_S, RUN_LABEL
+from shoestring.reporting.summary import RunSummary
+from shoestring.routing.placement import POD_GRACE_S
 from shoestring.runtime.records.overhead import OVERHEAD
 from shoestring.spending.exit_money import CHECK_EVERY_S, EXIT_S
 from shoestring.spending.heartbeat import silence_limit_s
@@ -147,11 +139,9 @@ def recipe_of(folder: Path, body: str) -> str:
     return str(path)
 
 
-def smallest_budget(kind: Kind, recipe: str) -> Decimal:
-    ended = StartedRun(kind, recipe, "--budget", "0.000001").wait()
-    kind.kubectl("delete", "workflow", ended.run_id)
-    found = ended.summary.smallest_budget_usd
-    assert found, ended.err
+def smallest_budget(engine: ArgoEngine, recipe: str) -> Decimal:
+    found = engine.run(recipe, "--budget", "0.000001").wait().not_done().smallest_budget_usd
+    assert found is not None
     return found
 
 
@@ -169,9 +159,9 @@ class PodPrice:
         return self.usd_per_hour * (seconds + (RISE - 1) * risen_s) / 3600
 
 
-def raise_price(kind: Kind, pod: dict[str, Any]) -> datetime:
-    """Raise the price of the pool once a pod has mounted the former one; return when."""
-    wait_for(lambda: is_running(kind, pod["metadata"]["name"]) or None, "a running container")
+def raise_price(kind: Kind, engine: ArgoEngine, started: StartedRun) -> datetime:
+    """Raise the price of the pool once the pod of ingest has mounted the former one; return when."""
+    wait_for_pod(engine, started, "ingest")
     prices = yaml.safe_load(read_world_file(kind, "prices"))
     for row in prices["prices"]:
         if row["pool"] == POOL:
@@ -191,37 +181,34 @@ def share_usd_per_hour(kind: Kind, pod: dict[str, Any]) -> Decimal:
     return price / min(parse_quantity(has[name]) // parse_quantity(takes[name]) for name in ("cpu", "memory"))
 
 
-def run_case(
-    kind: Kind, store: Store, pods: PodHistory, body: str, folder: Path, cap_usd: Decimal
-) -> Measured:
+def run_case(kind: Kind, engine: ArgoEngine, body: str, folder: Path, cap_usd: Decimal) -> Measured:
     is_price_case = body == obey.__name__
     recipe = recipe_of(folder, body)
     with restored_files(kind, "prices"):
-        started = StartedRun(kind, recipe, "--budget", str(cap_usd))
-        pod = stage_pod(kind, started.run_id, "ingest")
-        usd_per_hour = share_usd_per_hour(kind, pod)
-        reserved = Ledger(store, WallClock(), "bench").state(started.run_id).reservations
+        started = engine.run(recipe, "--budget", str(cap_usd))
+        usd_per_hour = share_usd_per_hour(kind, placed_pod(engine, started, "ingest"))
+        reserved = Ledger(engine.store, WallClock(), "bench").state(started.run_id).reservations
         (overhead_usd,) = [each.amount_usd for each in reserved.values() if each.stage == OVERHEAD]
-        price = PodPrice(usd_per_hour, raise_price(kind, pod) if is_price_case else None)
-        ended = started.wait(900.0)
-    found = ended_pods(pods, started.run_id)
-    kind.kubectl("delete", "workflow", started.run_id)
+        price = PodPrice(usd_per_hour, raise_price(kind, engine, started) if is_price_case else None)
+        ended = started.wait()
+    assert ended.summary is not None, ended.err
+    found = ended_pods(engine, started)
     name = PRICE_CASE if is_price_case else body.replace("_", " ")
-    return measure(kind, name, cap_usd - overhead_usd, price, found, ended)
+    return measure(kind, name, cap_usd - overhead_usd, price, found, ended.summary)
 
 
-def ended_pods(pods: PodHistory, run_id: str) -> list[dict[str, Any]]:
+def ended_pods(engine: ArgoEngine, started: StartedRun) -> list[dict[str, Any]]:
     """Return the pods of ingest, once the kubelet has reported the end of all of their containers."""
 
     def find() -> list[dict[str, Any]] | None:
-        found = pods.of_stage(run_id, "ingest")
+        found = engine.pods(started, "ingest")
         return found if found and all(map(container_end, found)) else None
 
     return wait_for(find, "the end of all containers of ingest")
 
 
 def measure(
-    kind: Kind, name: str, cap_usd: Decimal, price: PodPrice, pods: list[dict[str, Any]], ended: EndedRun
+    kind: Kind, name: str, cap_usd: Decimal, price: PodPrice, pods: list[dict[str, Any]], summary: RunSummary
 ) -> Measured:
     spans = [(scheduled_at(pod), end) for pod in pods if (end := container_end(pod))]
     reasons = [pod["metadata"].get("annotations", {}).get(ENDED_ANNOTATION, "") for pod in pods]
@@ -231,7 +218,6 @@ def measure(
     bound_s = len(by_reaper) * (limit_s + LOOK_S + POD_GRACE_S)
     if price.raised_at:
         bound_s += float(RISE - 1) * (CONFIG_MAP_S + CHECK_EVERY_S + EXIT_S)
-    summary = ended.summary
     return Measured(
         name=name,
         cap_usd=cap_usd,
@@ -249,18 +235,15 @@ def main() -> None:
     args = parser.parse_args()
     print(describe())
     print(f"{'case':38} {'cap $':>9} {'pods s':>13} {'clock $':>9} {'booked $':>9} {'bound $':>9}")
-    kind, found = Kind("shoestring"), []
+    kind, found = CLUSTER, []
     with tempfile.TemporaryDirectory() as scratch, misbehaving_image(kind):
         folder = Path(scratch)
-        with (
-            open_store(kind, folder) as store,
-            watch_pods(kind.context, NAMESPACE, folder, RUN_LABEL) as pods,
-        ):
-            cap_usd = smallest_budget(kind, recipe_of(folder, obey.__name__)) * BUDGET_FACTOR
+        with cluster_engine() as engine:
+            cap_usd = smallest_budget(engine, recipe_of(folder, obey.__name__)) * BUDGET_FACTOR
             for case in CASES:
                 if args.only and case.__name__ not in args.only:
                     continue
-                each = run_case(kind, store, pods, case.__name__, folder, usd(cap_usd))
+                each = run_case(kind, engine, case.__name__, folder, usd(cap_usd))
                 found.append(each)
                 seconds = " + ".join(f"{lived:.0f}" for lived in each.wall_s)
                 print(

@@ -14,6 +14,7 @@ from shoestring.core.errors import UnknownName
 
 LACKS = {
     "recurring": "Shoestring schedules no runs on Argo: Argo has CronWorkflows for that",
+    "artifacts": "Argo stores no artifacts: `compile --target argo` refuses a component that has some",
 }
 PHASES: dict[str, State] = {"Succeeded": "succeeded", "Failed": "failed", "Error": "failed"}
 
@@ -35,7 +36,11 @@ class ArgoEngine(Engine):
         budget = ("--budget", job.budget_usd) if job.budget_usd else ()
         template = () if job.pipeline is None else ("--template", self._template(job.pipeline))
         what = ("--resume", resume) if resume else (job.recipe,)
-        line = ("run", *what, *budget, *template, *self.place.options, "--json")
+        return self.run(*what, *budget, *template)
+
+    def run(self, *arguments: str) -> StartedRun:
+        """Start a run by the arguments of `shoestring run`, without `--on`."""
+        line = ("run", *arguments, *self.place.options, "--json")
         log = self.scratch / f"run-{next(self._numbers)}.txt"
         run = StartedRun(line, log, r"^(\S+) has started", lambda summary: summary)
         self._runs.append(run.run_id)

@@ -26,14 +26,14 @@ def decision(engine: Engine, run_id: str, stage: str, attempt: int = 1) -> Decis
     return read_record(engine.store, store_layout.decision(run_id, f"{stage}-{attempt}"), Decision)
 
 
-def wait_for_decision(engine: Engine, run_id: str, stage: str) -> Decision:
+def wait_for_decision(engine: Engine, run_id: str, stage: str, attempt: int = 1) -> Decision:
     def find() -> Decision | None:
         try:
-            return decision(engine, run_id, stage)
+            return decision(engine, run_id, stage, attempt)
         except NotInStore:
             return None
 
-    return wait_for(find, f"the decision on {stage} of {run_id}", timeout_s=600.0)
+    return wait_for(find, f"the decision on attempt {attempt} at {stage} of {run_id}", timeout_s=600.0)
 
 
 def wait_for_pod(engine: Engine, run: StartedRun, stage: str) -> dict[str, Any]:
@@ -106,14 +106,16 @@ def pod_usd(engine: Engine, receipt: Receipt, pod: dict[str, Any]) -> Decimal:
 
 
 def check_placement(engine: Engine, run: StartedRun, *stages: str) -> None:
-    """Each stage's pod was where its decision placed it, with its cores."""
+    """Each stage's pod was where its decision placed it, with its image and its cores, which are its own."""
     for stage in stages:
         pod, made = engine.pods(run, stage)[-1], decision(engine, run.run_id, stage)
         assert made.placement is not None
         selector = pod["spec"].get("nodeSelector", {})
         assert made.placement.node_selector.items() <= selector.items(), stage
         (main,) = [each for each in pod["spec"]["containers"] if each["name"] == "main"]
+        assert main["image"] == made.placement.image, stage
         assert main["resources"]["limits"]["cpu"] == made.placement.cpu, stage
+        assert main["resources"]["limits"] == main["resources"]["requests"], stage
 
 
 def check_artifacts(engine: Engine, run_id: str) -> None:

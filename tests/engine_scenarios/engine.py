@@ -27,7 +27,7 @@ from shoestring.runtime.open_world import open_world_on
 
 RUN_TIMEOUT_S = 1500.0
 State = Literal["running", "succeeded", "failed"]
-Feature = Literal["recurring"]
+Feature = Literal["recurring", "artifacts"]
 
 
 @dataclass(frozen=True)
@@ -99,6 +99,10 @@ class StartedRun:
         self.run_id = run_id or self.engine_id
 
     def wait(self) -> EndedRun:
+        return self._ended
+
+    @cached_property
+    def _ended(self) -> EndedRun:
         out, _ = self._process.communicate(timeout=RUN_TIMEOUT_S)
         found = self._summary_of(json.loads(out)) if out.strip() else None
         summary = None if found is None else RunSummary.model_validate(found)

@@ -12,11 +12,12 @@ from engine_scenarios.books import (
     check_books,
     check_dollars,
     check_placement,
+    decision,
     end_of,
     receipts,
 )
 from engine_scenarios.engine import Engine, Feature, Job
-from engine_scenarios.own_package import forked_pipeline, own_stage_pipeline
+from engine_scenarios.own_package import OWN_IMAGE, forked_pipeline, own_stage_pipeline
 from engine_scenarios.recipes import RAIN, write_recipe
 from engine_scenarios.waiting import wait_for
 from pod_times import scheduled_at
@@ -43,6 +44,8 @@ def main_job(engine: Engine, package: Path) -> None:
     assert summary.spent_usd <= summary.budget_usd and summary.overrun_usd == 0
     assert summary.quality["log_loss"] < summary.quality["log_loss_class_prior"]
     assert engine.state(run.engine_id) == "succeeded"
+    ends = [each.cause + each.reason for stage in TRAINING for each in receipts(engine, run.run_id, stage)]
+    assert ends == [""] * len(TRAINING)
     ran = [stage.name for stage in summary.stages if not stage.cache_hit]
     check_placement(engine, run, *ran)
     check_dollars(engine, run, *ran)
@@ -78,6 +81,8 @@ def own_stage(engine: Engine, package: Path) -> None:
     (receipt,) = receipts(engine, run.run_id, "dedupe")
     # The data set has the weather of three airports.
     assert receipt.outcome is not None and receipt.outcome.rows == 3
+    placement = decision(engine, run.run_id, "dedupe").placement
+    assert placement is not None and placement.image.endswith(OWN_IMAGE)
     check_placement(engine, run, "ingest", "dedupe")
     check_dollars(engine, run, "ingest", "dedupe")
     check_books(engine, run.run_id)

@@ -6,8 +6,8 @@ from decimal import Decimal
 from pathlib import Path
 
 from engine_scenarios.books import check_books, check_dollars, pod_usd, receipts, wait_for_decision
-from engine_scenarios.engine import Engine, Job
-from engine_scenarios.jobs import TOO_SMALL
+from engine_scenarios.engine import Engine, Job, StartedRun
+from engine_scenarios.jobs import TOO_SMALL, require
 from engine_scenarios.own_package import strangers_pipeline
 from engine_scenarios.recipes import RAIN, write_recipe
 
@@ -22,6 +22,17 @@ END_S = 45
 def good_component(engine: Engine, package: Path) -> None:
     """It is settled by its pod's times, another one reads its output, and the run is done."""
     run = engine.start(Job(write_recipe(engine.scratch, RAIN, "good.yaml"), strangers_pipeline("good")))
+    check_both_settled(engine, run)
+
+
+def component_with_artifacts(engine: Engine, package: Path) -> None:
+    """Another one reads its artifact, which the engine stores; both are settled by their pods' times."""
+    require(engine, "artifacts")
+    recipe = write_recipe(engine.scratch, RAIN, "artifacts.yaml")
+    check_both_settled(engine, engine.start(Job(recipe, strangers_pipeline("artifacts"))))
+
+
+def check_both_settled(engine: Engine, run: StartedRun) -> None:
     summary = run.wait().done()
     assert {stage.name: stage.attempts for stage in summary.stages} == {"ingest": 1, STAGE: 1, READER: 1}
     check_dollars(engine, run, "ingest", STAGE, READER)
@@ -51,7 +62,9 @@ def endless_component(engine: Engine, package: Path) -> None:
     assert choice is not None and summary.status == "failed"
     (pod,), (receipt,) = engine.pods(run, STAGE), receipts(engine, run.run_id, STAGE)
     assert pod["metadata"]["annotations"][ENDED_ANNOTATION].startswith("OutOfMoney: it cost $")
+    assert pod["status"]["reason"] == "DeadlineExceeded"
     assert (receipt.status, receipt.cause) == ("failed", "money")
+    assert receipt.spent_usd > choice.p95_usd
     assert summary.spent_usd <= budget_usd
     assert receipt.overrun_usd <= choice.usd_per_hour * END_S / 3600
     # The exit step may run before the cluster tells when the pod's containers ended, and charges until then.

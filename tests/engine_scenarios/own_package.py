@@ -57,7 +57,7 @@ def forked_pipeline(package: Path) -> Pipeline:
 
 
 def strangers_pipeline(name: str) -> Pipeline:
-    """Return the pipeline `good`, `broken` or `endless`."""
+    """Return the pipeline `good`, `artifacts`, `broken` or `endless`."""
     return Pipeline(f"strangers:{name}", AUTHORED, f"scenario-{name}")
 
 

@@ -18,6 +18,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     jobs.branches,
     jobs.recurring,
     other_authors.good_component,
+    other_authors.component_with_artifacts,
     other_authors.broken_component,
     other_authors.endless_component,
     lost_pods.terminated_and_resumed,

@@ -4,31 +4,20 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from argo_runs import (
-    RAIN,
-    RUN_LABEL,
-    EndedRun,
-    PodHistory,
-    StartedRun,
-    end_run,
-    open_store,
-    request_stop,
-    write_recipe,
-)
 from cluster_report import cluster_fault, describe_failure
 from cluster_setup import SECOND_NODE, STAGE_IMAGES, TEST_CLUSTER, ClusterSetup
+from engine_scenarios.engine import Place
 from engine_scenarios.own_package import OWN_IMAGE, write_package
 from engine_scenarios.pod_history import watch_pods
 from kind_cluster import NAMESPACE, Kind, run
-from kind_documentation import Documentation
+from kind_documentation import Documentation, DocumentedArgo
 
-from shoestring.core.interfaces import Store
+from shoestring.routing.placement import RUN_LABEL
 
 KEEP = os.environ.get("SHOESTRING_KIND_KEEP") == "1"
 FAILURES = pytest.StashKey[list[str]]()
@@ -116,7 +105,7 @@ def second_node(kind: Kind, setup: ClusterSetup) -> Future[None]:
 
 @pytest.fixture(autouse=True)
 def all_nodes(second_node: Future[None]) -> None:
-    """Make every test wait until all nodes are ready. Session fixtures with a run do not wait."""
+    """Make every test wait until all nodes are ready. The first scenario does not wait."""
     second_node.result()
 
 
@@ -130,88 +119,12 @@ def argo(kind: Kind, documentation: Documentation, tmp_path_factory: pytest.Temp
 
 
 @pytest.fixture(scope="session")
-def pods(argo: Kind, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PodHistory]:
-    with watch_pods(argo.context, NAMESPACE, tmp_path_factory.mktemp("watched"), RUN_LABEL) as history:
-        yield history
-
-
-@pytest.fixture(scope="session")
-def begun_own_run(request: pytest.FixtureRequest) -> Future[EndedRun] | None:
-    """The run of the author's pipeline, if a selected test reads it."""
-    if any("own_run" in getattr(item, "fixturenames", ()) for item in request.session.items):
-        own_run: Future[EndedRun] = request.getfixturevalue("own_run")
-        return own_run
-    return None
-
-
-@pytest.fixture(scope="session")
-def flights(
-    argo: Kind, documentation: Documentation, pods: PodHistory, begun_own_run: Future[EndedRun] | None
-) -> EndedRun:
-    """The documented run of flights, next to the run of the author's pipeline."""
-    ended = StartedRun(argo, *documentation.run_arguments("shoestring run flights")).wait()
-    assert ended.code == 0, ended.err
-    return ended
-
-
-@pytest.fixture(scope="session")
-def own_run(
-    argo: Kind,
-    package: Path,
-    documentation: Documentation,
-    second_node: Future[None],
-    executor: ThreadPoolExecutor,
-) -> Future[EndedRun]:
-    """A run of the author's pipeline, as soon as the second node is ready.
-
-    It goes on next to the first run, which leaves the machine idle half of the time.
-    """
-    compile_own = (
-        "compile",
-        "--target",
-        "argo",
-        "--pipeline",
-        "dedupe_rows.pipeline:pipeline",
-        "--out",
-        "argo",
-    )
-
-    def go() -> EndedRun:
-        second_node.result()
-        run("env", "--chdir", str(package), sys.executable, "-m", "shoestring", *compile_own)
-        documentation.run(argo, package, "kubectl --namespace shoestring apply --filename argo/dedupe-rows")
-        recipe, *arguments = documentation.run_arguments("shoestring run my.yaml")
-        return StartedRun(argo, write_recipe(package, RAIN, recipe), *arguments).wait()
-
-    return executor.submit(go)
-
-
-@pytest.fixture(scope="session")
-def stop_later(argo: Kind) -> Iterator[Callable[[StartedRun], None]]:
-    """Request a run to stop without waiting; its end is checked after all tests."""
-    stopping: list[StartedRun] = []
-
-    def stop(started: StartedRun) -> None:
-        request_stop(argo, started)
-        stopping.append(started)
-
-    yield stop
-    for started in stopping:
-        assert end_run(argo, started).code == 1
-
-
-@pytest.fixture(scope="module")
-def store(argo: Kind, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    before = dict(os.environ)
-    with open_store(argo, tmp_path_factory.mktemp("store")) as opened:
-        yield opened
-    os.environ.clear()
-    os.environ |= before
-
-
-@pytest.fixture(scope="module")
-def rain(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The path of the recipe RAIN."""
-    path = tmp_path_factory.mktemp("recipe") / "rain.yaml"
-    path.write_text(RAIN)
-    return str(path)
+def engine(
+    argo: Kind, documentation: Documentation, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[DocumentedArgo]:
+    """The driver; it deletes at the end what it made on the cluster."""
+    place, watched = Place(argo.context, NAMESPACE), tmp_path_factory.mktemp("watched")
+    with watch_pods(place.context, place.namespace, watched, RUN_LABEL) as history:
+        engine = DocumentedArgo(place, history, tmp_path_factory.mktemp("engine"), documentation)
+        yield engine
+        engine.clean_up()

@@ -12,6 +12,9 @@ from pathlib import Path
 import yaml
 from cluster_setup import CLUSTER
 from documented import tagged
+from engine_scenarios.argo_engine import ArgoEngine
+from engine_scenarios.engine import Job, Place, StartedRun
+from engine_scenarios.pod_history import PodHistory
 from kind_cluster import Kind, run
 
 
@@ -58,3 +61,36 @@ class Documentation:
         on = arguments.index("--on")
         assert arguments[on + 1] == CLUSTER.context
         return arguments[:on] + arguments[on + 2 :]
+
+
+COMMANDS = {"flights": "shoestring run flights", "dedupe-rows": "shoestring run my.yaml"}
+"""The documented commands by the recipe of the main job, and by the name of the author's pipeline."""
+
+
+class DocumentedArgo(ArgoEngine):
+    """Argo Workflows, on which commands of the pages start the main job and the author's pipeline."""
+
+    def __init__(
+        self, place: Place, history: PodHistory, scratch: Path, documentation: Documentation
+    ) -> None:
+        super().__init__(place, history, scratch)
+        self._documentation = documentation
+        self._documented: dict[str, StartedRun] = {}
+
+    def start(self, job: Job, resume: str = "") -> StartedRun:
+        name = name_of(job)
+        if resume or name not in COMMANDS:
+            return super().start(job, resume)
+        if job.pipeline:
+            self._template(job.pipeline)
+        _, *options = self._documentation.run_arguments(COMMANDS[name])
+        self._documented[name] = self.run(job.recipe, *options)
+        return self._documented[name]
+
+    def documented_run(self, job: Job) -> StartedRun:
+        """Return the last run that the page's command started, or start one."""
+        return self._documented.get(name_of(job)) or self.start(job)
+
+
+def name_of(job: Job) -> str:
+    return job.pipeline.name if job.pipeline else job.recipe

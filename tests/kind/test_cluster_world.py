@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from argo_runs import RUN_LABEL, wait_for
+from engine_scenarios.waiting import wait_for
 from kind_cluster import Kind, a_pod
 
 from shoestring.backends.kubernetes.api import KubeApi, connect
@@ -23,6 +23,7 @@ from shoestring.backends.local import WallClock
 from shoestring.core.interfaces import PodLifetime
 from shoestring.core.pod_ref import LabelledPod
 from shoestring.core.types import Market, NodeCapacity
+from shoestring.routing.placement import RUN_LABEL
 
 pytestmark = pytest.mark.kind
 
@@ -30,6 +31,14 @@ GROWS = NodePool(
     name="big", labels={"shoestring.dev/pool": "big"}, machine=Machine(cores=64, memory_gb=256), max_nodes=2
 )
 SPOT_NODE = "worker2"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_runs(kind: Kind) -> None:
+    running = ("pods", "--selector", RUN_LABEL, "--field-selector", "status.phase=Running")
+    wait_for(
+        lambda: None if kind.get(*running)["items"] else True, "the pods of runs have ended", timeout_s=300.0
+    )
 
 
 @pytest.fixture(scope="module")
@@ -83,8 +92,6 @@ def test_a_cordoned_node_has_no_capacity(kind: Kind, kube: KubeApi) -> None:
 
 
 def test_a_pod_takes_the_capacity_that_it_requests_until_it_ends(kind: Kind, kube: KubeApi) -> None:
-    running = ("pods", "--selector", RUN_LABEL, "--field-selector", "status.phase=Running")
-    wait_for(lambda: None if kind.get(*running)["items"] else True, "the pods of stopped runs have ended")
     before = capacity(kube, "cpu-spot/1")
     with a_pod(kind, "filler", cpu="1500m", nodeSelector={"shoestring.dev/pool": "cpu-spot"}) as pod:
         wait_until(lambda: cluster(kube).lifetime(pod), lambda life: life.started_at)

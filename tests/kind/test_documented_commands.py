@@ -4,37 +4,71 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from argo_runs import EndedRun
 from cluster_setup import CLUSTER
+from engine_scenarios.engine import Job
+from engine_scenarios.jobs import TRAINING
+from engine_scenarios.own_package import own_stage_pipeline
+from engine_scenarios.recipes import RAIN, write_recipe
+from engine_scenarios.waiting import wait_for
 from kind_cluster import NAMESPACE, Kind, run
-from kind_documentation import Documentation, kind_commands
+from kind_documentation import Documentation, DocumentedArgo, kind_commands
+
+from shoestring.routing.placement import RUN_LABEL
 
 pytestmark = pytest.mark.kind
 
 
+@pytest.fixture
+def flights(engine: DocumentedArgo) -> str:
+    """The id of the documented run of flights."""
+    run = engine.documented_run(Job("flights"))
+    assert run.wait().done().status == "done"
+    return run.run_id
+
+
 def test_every_documented_command_for_kind_was_run(
-    argo: Kind, flights: EndedRun, own_run: Future[EndedRun], documentation: Documentation, tmp_path: Path
+    argo: Kind,
+    engine: DocumentedArgo,
+    package: Path,
+    flights: str,
+    documentation: Documentation,
+    tmp_path: Path,
 ) -> None:
-    """The fixtures run the commands that compile, build, apply and run; those of the upgrade, and those that
-    read the cluster's world from outside, run here.
+    """The fixtures and the scenarios run the commands that compile, build, apply and run; the others run
+    here.
     """
-    assert own_run.result().code == 0
+    own = Job(write_recipe(tmp_path, RAIN), own_stage_pipeline(package))
+    assert engine.documented_run(own).wait().done().status == "done"
+    line = ("compile", "--target", "argo", "--pipeline", "dedupe_rows.pipeline:pipeline", "--out", "argo")
+    run("env", "--chdir", str(package), sys.executable, "-m", "shoestring", *line)
+    documentation.run(argo, package, "kubectl --namespace shoestring apply --filename argo/dedupe-rows")
     for kinds in ("cronjob", "serviceaccount", "role"):
         documentation.run(argo, tmp_path, f"kubectl --namespace shoestring delete --ignore-not-found {kinds}")
     # The store is a service of the cluster, which the world's own ConfigMap names.
     with reader_token(argo, documentation) as token:
         reader = Documentation(tmp_path / "kubeconfig", token)
-        assert flights.run_id in reader.run(argo, tmp_path, "shoestring runs --on")
+        assert flights in reader.run(argo, tmp_path, "shoestring runs --on")
         verified = reader.run(argo, tmp_path, "shoestring ledger verify --on")
         assert "every hash, sequence and balance holds" in verified
-        # Argo alone reports this step: without the right to read workflows, the store is read instead.
-        assert "settle: succeeded" in watch(tmp_path / "kubeconfig", flights.run_id)
+        # Argo alone reports the steps: without the right to read workflows, the store is read instead.
+        told = watch(tmp_path / "kubeconfig", flights)
+        steps = [step for stage in TRAINING for step in (f"route {stage}", stage)]
+        assert [text.split(":")[0] for text in told.splitlines()][:9] == [*steps, "settle"]
+        assert "settle: succeeded" in told and f"{flights}: done" in told
     assert documentation.executed | reader.executed == set(kind_commands())
+
+
+def test_only_the_workflow_and_its_stored_records_remain(argo: Kind, flights: str) -> None:
+    def gone() -> bool | None:
+        return None if argo.get("pods", "--selector", f"{RUN_LABEL}={flights}")["items"] else True
+
+    assert wait_for(gone, "the pods of a run that is over are deleted")
+    results = [each["metadata"]["name"] for each in argo.get("workflowtaskresults")["items"]]
+    assert not [name for name in results if flights in name]
 
 
 @contextmanager

@@ -7,17 +7,17 @@ from contextlib import contextmanager
 from itertools import pairwise
 
 import pytest
-from argo_runs import PodHistory, StartedRun, decision
+from engine_scenarios.argo_engine import ArgoEngine
+from engine_scenarios.books import decision
+from engine_scenarios.jobs import TRAINING
 from kind_cluster import Kind
 from pod_times import container_end, scheduled_at
 
-from shoestring.core.interfaces import Store
 from shoestring.data.run_records import read_record
 from shoestring.runtime.records.engine_times import EngineSample
 
 pytestmark = pytest.mark.kind
 DEFAULT_PACE_S = 10
-STAGES = ("ingest", "preprocess", "train", "evaluate")
 
 
 @contextmanager
@@ -41,22 +41,23 @@ def set_pace(kind: Kind, pace: str) -> None:
 
 
 def test_the_default_recipe_keeps_its_deadline_at_the_default_pace_and_the_pace_is_learned(
-    argo: Kind, store: Store, pods: PodHistory
+    argo: Kind, engine: ArgoEngine
 ) -> None:
     with controller_pace(argo, f"{DEFAULT_PACE_S}s"):
-        ended = StartedRun(argo, "flights", "--seed", "41").wait()
-    assert ended.code == 0, ended.err
-    summary = ended.summary
+        run = engine.run("flights", "--seed", "41")
+        summary = run.wait().done()
     assert (summary.status, summary.late_s) == ("done", 0)
-    for stage in STAGES:
-        question = decision(store, ended.run_id, stage).question
+    for stage in TRAINING:
+        question = decision(engine, run.run_id, stage).question
         assert question.engine is not None and question.engine.engine == "argo"
         assert question.engine_s > 0
-    samples = [read_record(store, key, EngineSample) for key in store.list("learned/engines/argo/")]
-    newest = max(samples, key=lambda sample: sample.measured_at)
+    keys = engine.store.list("learned/engines/argo/")
+    newest = max(
+        (read_record(engine.store, key, EngineSample) for key in keys), key=lambda each: each.measured_at
+    )
     by_pods = [
         (scheduled_at(after) - end).total_seconds()
-        for before, after in pairwise(pods.of_stage(ended.run_id, stage)[-1] for stage in STAGES)
+        for before, after in pairwise(engine.pods(run, stage)[-1] for stage in TRAINING)
         if (end := container_end(before))
     ]
     assert newest.steps_s == pytest.approx(by_pods, abs=3.0)

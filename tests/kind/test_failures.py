@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -14,57 +13,45 @@ from uuid import uuid4
 
 import pytest
 import yaml
-from argo_runs import (
-    POOL_LABEL,
-    RAIN,
-    RUN_LABEL,
-    STAGE_LABEL,
-    PodHistory,
-    StartedRun,
-    compiled,
+from engine_scenarios.argo_engine import ArgoEngine
+from engine_scenarios.books import (
+    check_books,
+    check_dollars,
     decision,
-    node_pools,
-    read_world_file,
-    reap_now,
-    refusals_of,
-    restored_files,
-    stage_pod,
-    stop_run,
-    wait_for,
+    receipts,
+    wait_for_checkpoint,
     wait_for_decision,
-    write_recipe,
-    write_world_file,
 )
-from kind_cluster import Kind, a_pod
+from engine_scenarios.engine import Job, StartedRun
+from engine_scenarios.recipes import LONG_RAIN, RAIN, write_recipe
+from engine_scenarios.waiting import wait_for
+from kind_cluster import Kind, run
+from world_changes import POOL_LABEL, pool_of, read_world_file, reap_now, restored_files, write_world_file
 
-from shoestring.backends.local import WallClock
 from shoestring.config.world import IMAGES
-from shoestring.core.interfaces import Store
-from shoestring.core.receipt import Receipt
-from shoestring.data.run_records import read_record
+from shoestring.pipelines.argo import workflow_template
+from shoestring.pipelines.train import train_pipeline
 from shoestring.routing.question import stage_memory_gb
-from shoestring.spending.audit.verify import load_anchors, verify
-from shoestring.spending.ledger.ledger import Ledger
 
 pytestmark = pytest.mark.kind
 
 
-def check_ledger(store: Store, run_id: str) -> None:
-    state = Ledger(store, WallClock(), "test").state(run_id)
-    assert state.closed and state.reservations == {}
-    verify(store, load_anchors(store))
+def end(engine: ArgoEngine, started: StartedRun) -> None:
+    """Terminate a run whose rest no test reads, and check its books."""
+    engine.terminate(started.engine_id)
+    assert started.wait().not_done().status in ("stopped", "failed")
+    check_books(engine, started.run_id)
 
 
-def reap_when_late(kind: Kind, started: StartedRun, late_s: float) -> None:
+def reap_when_late(kind: Kind, engine: ArgoEngine, started: StartedRun, late_s: float) -> None:
     """Reap at once, without waiting for the reaper, when the pod of ingest is `late_s` old."""
-    pods = ("pods", "--selector", f"{RUN_LABEL}={started.run_id},{STAGE_LABEL}=ingest")
-    wait_for(lambda: kind.get(*pods)["items"] or None, "the pod of ingest")
+    wait_for(lambda: engine.pods(started, "ingest") or None, "the pod of ingest")
     time.sleep(late_s)
     reap_now(kind)
 
 
 def test_a_pod_that_no_node_takes_times_out_and_its_stage_is_routed_to_another_pool(
-    argo: Kind, store: Store, tmp_path: Path
+    argo: Kind, engine: ArgoEngine, tmp_path: Path
 ) -> None:
     # A unique name: a stock-out is remembered for longer than this test takes.
     name = f"grows-{uuid4().hex[:8]}"
@@ -89,71 +76,57 @@ def test_a_pod_that_no_node_takes_times_out_and_its_stage_is_routed_to_another_p
             ("policy", policy | {"queue_delay_s": 5}),
         ):
             write_world_file(argo, file, yaml.safe_dump(content))
-        started = StartedRun(argo, write_recipe(tmp_path, RAIN))
-        first = wait_for_decision(store, started, "ingest")
-        reap_when_late(argo, started, 7.0)
-        second = wait_for_decision(store, started, "ingest", attempt=2)
-        assert node_pools(argo)[stage_pod(argo, started.run_id, "ingest")["spec"]["nodeName"]] == "cpu-spot"
-        stop_run(argo, started)
+        started = engine.start(Job(write_recipe(tmp_path, RAIN)))
+        first = wait_for_decision(engine, started.run_id, "ingest")
+        reap_when_late(argo, engine, started, 7.0)
+        second = wait_for_decision(engine, started.run_id, "ingest", attempt=2)
+        assert pool_of(argo, engine, started, "ingest") == "cpu-spot"
+        end(engine, started)
     assert first.choice and first.choice.pool == f"{name}/1"
     assert second.choice and second.choice.pool.startswith("cpu-spot/")
-    (why,) = [sentence for sentence in refusals_of(second) if name in sentence]
+    # A sentence on several formats is in it several times.
+    (why,) = {refusal.sentence for refusal in second.refusals if name in refusal.sentence}
     assert (
         why.startswith("excluded until ") and f"for a node of {name} (spot): 0/4 nodes are available" in why
     )
-    assert [*store.list(f"learned/stock-outs/{name}")] == [f"learned/stock-outs/{name}-spot.json"]
-    check_ledger(store, started.run_id)
+    stock_outs = [*engine.store.list(f"learned/stock-outs/{name}")]
+    assert stock_outs == [f"learned/stock-outs/{name}-spot.json"]
 
 
-def allocatable(kind: Kind) -> dict[str, str]:
-    """Return the allocatable resources of cpu-spot's one node."""
-    (node,) = kind.get("nodes", "--selector", f"{POOL_LABEL}=cpu-spot")["items"]
-    return dict(node["status"]["allocatable"])
+@contextmanager
+def frozen_s3(kind: Kind) -> Iterator[None]:
+    """Stop the S3 server's process on its node, so that it accepts connections but does not answer."""
+    node = kind.get("pods", "--selector", "app.kubernetes.io/name=s3")["items"][0]["spec"]["nodeName"]
+    process = run("docker", "exec", node, "pgrep", "--exact", "weed").strip()
+    run("docker", "exec", node, "kill", "-STOP", process)
+    try:
+        yield
+    finally:
+        run("docker", "exec", node, "kill", "-CONT", process)
 
 
-def test_a_pool_that_other_pods_fill_is_refused_with_the_numbers(
-    argo: Kind, store: Store, rain: str, stop_later: Callable[[StartedRun], None]
+@pytest.mark.nightly
+def test_a_training_survives_a_store_outage_of_a_minute(
+    argo: Kind, engine: ArgoEngine, tmp_path: Path
 ) -> None:
-    most = f"{int(allocatable(argo)['cpu']) * 1000 - 500}m"
-    with a_pod(argo, "filler", cpu=most, nodeSelector={POOL_LABEL: "cpu-spot"}):
-        wait_for(
-            lambda: argo.get("pod", "filler", namespace="default")["spec"].get("nodeName"),
-            "a node for the filler",
-        )
-        started = StartedRun(argo, rain)
-        made = wait_for_decision(store, started, "ingest")
-        assert (
-            node_pools(argo)[stage_pod(argo, started.run_id, "ingest")["spec"]["nodeName"]] == "cpu-on-demand"
-        )
-        stop_later(started)
-    numbers = re.compile(
-        r"no capacity: the node of cpu-spot has 0\.\d+ cores and [\d.]+ GB free, "
-        r"a pod requests 1 core and [\d.]+ GB"
-    )
-    assert any(map(numbers.fullmatch, refusals_of(made))), refusals_of(made)
-
-
-def test_broken_prices_are_replaced_by_the_last_good_copy_and_the_decision_says_so(
-    argo: Kind, store: Store, tmp_path: Path, stop_later: Callable[[StartedRun], None]
-) -> None:
-    with restored_files(argo, "prices"):
-        started = StartedRun(argo, write_recipe(tmp_path, RAIN))
-        first = wait_for_decision(store, started, "ingest")
-        write_world_file(argo, "prices", "prices: [")
-        second = wait_for_decision(store, started, "preprocess")
-        stop_later(started)
-    assert [
-        note
-        for note in second.question.notes
-        if "prices.yaml" in note and "the last good copy is used" in note
-    ], second.question.notes
-    assert (first.question.notes, second.question.quotes) == ((), first.question.quotes)
+    started = engine.start(Job(write_recipe(tmp_path, LONG_RAIN)))
+    wait_for_decision(engine, started.run_id, "train")
+    wait_for_checkpoint(engine, started.run_id)
+    with frozen_s3(argo):
+        time.sleep(60)
+    summary = started.wait().done()
+    assert [stage.attempts for stage in summary.stages] == [1, 1, 1, 1]
+    assert summary.spent_usd <= summary.budget_usd
+    check_dollars(engine, started, "train")
+    check_books(engine, started.run_id)
 
 
 @contextmanager
 def little_memory(kind: Kind, memory_gb: float) -> Iterator[None]:
     """Let a daemonset take nearly all memory of cpu-spot's node, which makes its share small."""
-    taken = f"{int(allocatable(kind)['memory'].removesuffix('Ki')) - int(memory_gb * 1e9) // 1024}Ki"
+    (node,) = kind.get("nodes", "--selector", f"{POOL_LABEL}=cpu-spot")["items"]
+    has_kib = int(node["status"]["allocatable"]["memory"].removesuffix("Ki"))
+    taken = f"{has_kib - int(memory_gb * 1e9) // 1024}Ki"
     container = {
         "name": "main",
         "image": IMAGES["base"],
@@ -184,8 +157,9 @@ def little_memory(kind: Kind, memory_gb: float) -> Iterator[None]:
 
 
 @contextmanager
-def understated_memory(kind: Kind, template: dict[str, Any], memory_gb: float) -> Iterator[None]:
-    """Apply a template whose training declares less memory than it takes."""
+def understated_memory(kind: Kind, memory_gb: float) -> Iterator[None]:
+    """Apply a WorkflowTemplate whose training declares less memory than it takes."""
+    template: dict[str, Any] = workflow_template(train_pipeline)
     changed = json.loads(json.dumps(template))
     for parameter in parameters_named(changed, "needs"):
         needs = json.loads(parameter["value"])
@@ -217,24 +191,23 @@ def parameters_named(template: dict[str, Any], name: str) -> list[dict[str, Any]
     ]
 
 
-def finished_training(store: Store, run_id: str) -> Receipt | None:
-    receipts = (read_record(store, key, Receipt) for key in store.list(f"runs/{run_id}/receipts/train-"))
-    return next((each for each in receipts if each.status == "done"), None)
-
-
 @pytest.mark.nightly
 def test_a_training_that_ran_out_of_memory_gets_more_and_ends(
-    argo: Kind, store: Store, pods: PodHistory, tmp_path: Path
+    argo: Kind, engine: ArgoEngine, tmp_path: Path
 ) -> None:
-    with understated_memory(argo, compiled(tmp_path), 0.05), little_memory(argo, 0.2):
-        started = StartedRun(argo, write_recipe(tmp_path, RAIN))
-        wait_for(lambda: finished_training(store, started.run_id), "a training that is done", timeout_s=240.0)
-        stop_run(argo, started)
-    run_id = started.run_id
+    with understated_memory(argo, 0.05), little_memory(argo, 0.2):
+        started = engine.start(Job(write_recipe(tmp_path, RAIN)))
+        run_id = started.run_id
+
+        def trained() -> bool | None:
+            return any(each.status == "done" for each in receipts(engine, run_id, "train")) or None
+
+        wait_for(trained, "a training that is done", timeout_s=240.0)
+        end(engine, started)
     # The memory of a training varies by about 10%, so one growth may not be enough.
-    *killed, _ = pods.of_stage(run_id, "train")
+    *killed, _ = engine.pods(started, "train")
     assert killed and [end_reason(pod) for pod in killed] == ["OOMKilled"] * len(killed)
-    made = [decision(store, run_id, "train", attempt + 1) for attempt in range(len(killed) + 1)]
+    made = [decision(engine, run_id, "train", attempt + 1) for attempt in range(len(killed) + 1)]
     assert made[0].choice and made[0].choice.pool.startswith("cpu-spot/")
     growth = yaml.safe_load(read_world_file(argo, "policy"))["memory_growth"]
     for before, after in pairwise(made):
@@ -249,4 +222,3 @@ def test_a_training_that_ran_out_of_memory_gets_more_and_ends(
         )
         said = f"it ran out of the {had_mb / 1000:g} GB of memory that it had on {before.choice.pool}"
         assert [note for note in after.question.notes if said in note]
-    check_ledger(store, run_id)

@@ -6,12 +6,12 @@ import json
 import uuid
 from datetime import datetime, timedelta
 from decimal import Decimal
-from pathlib import Path
 
 import pytest
 import yaml
-from argo_runs import RAIN, open_store, reap_now
+from engine_scenarios.recipes import RAIN
 from kind_cluster import NAMESPACE, CommandFailed, Kind, base_pod, render_overlay
+from world_changes import reap_now
 
 from shoestring.backends.local import WallClock
 from shoestring.config.world import IMAGES
@@ -19,6 +19,7 @@ from shoestring.core.interfaces import Store
 from shoestring.core.record import record_bytes
 from shoestring.data.recipe import Recipe
 from shoestring.data.run_records import RunRecord, RunStart
+from shoestring.runtime.open_world import open_world_on
 from shoestring.spending.ledger.ledger import Ledger
 
 pytestmark = pytest.mark.kind
@@ -145,16 +146,16 @@ def write_abandoned_run(store: Store, run_id: str) -> str:
     return f"{now:%Y-%m}"
 
 
-def test_the_reaper_settles_a_run_without_an_exit_step(kind: Kind, tmp_path: Path) -> None:
+def test_the_reaper_settles_a_run_without_an_exit_step(kind: Kind) -> None:
     run_id = f"left-{uuid.uuid4().hex[:8]}"
-    with open_store(kind, tmp_path) as store:
-        month = write_abandoned_run(store, run_id)
-        assert run_id in Ledger(store, WallClock()).state(month).reservations
-        # The cluster's own reaper may be first.
-        reap_now(kind)
-        state = Ledger(store, WallClock()).state(run_id)
-        assert (state.closed, state.reservations, state.spent_usd) == (True, {}, 0)
-        assert run_id not in Ledger(store, WallClock()).state(month).reservations
+    store = open_world_on(kind.context, NAMESPACE, reads_only=False).store
+    month = write_abandoned_run(store, run_id)
+    assert run_id in Ledger(store, WallClock()).state(month).reservations
+    # The cluster's own reaper may be first.
+    reap_now(kind)
+    state = Ledger(store, WallClock()).state(run_id)
+    assert (state.closed, state.reservations, state.spent_usd) == (True, {}, 0)
+    assert run_id not in Ledger(store, WallClock()).state(month).reservations
 
 
 @pytest.mark.parametrize("account", RIGHTS)

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from typing import Any
 from uuid import uuid4
 
 import pytest
 import yaml
-from argo_runs import RAIN, decision, restored_files, wait_for, write_world_file
-from kind_cluster import ROOT, Kind
+from commands import shoestring
+from engine_scenarios.argo_engine import ArgoEngine
+from engine_scenarios.books import check_books, wait_for_decision
+from engine_scenarios.recipes import RAIN
+from engine_scenarios.waiting import wait_for
+from kind_cluster import Kind
+from world_changes import restored_files, write_world_file
 
 from shoestring.backends.argo import ArgoProgress, open_argo
 from shoestring.backends.local import WallClock
-from shoestring.core.errors import NotInStore
-from shoestring.core.interfaces import Store
 from shoestring.data.recipe import Recipe
 from shoestring.pipelines.argo import workflow
 from shoestring.pipelines.argo_templates import parameter_values
 from shoestring.reporting.summary import RunSummary
-from shoestring.routing.decision import Decision
-from shoestring.spending.audit.verify import load_anchors, verify
 from shoestring.spending.ledger.ledger import Ledger, account_names
 
 pytestmark = pytest.mark.kind
@@ -79,7 +78,7 @@ class CreatedWorkflow:
         self._kind.kubectl("delete", "workflow", self.name)
 
 
-def test_a_run_spends_nothing_before_it_is_resumed_and_approved(argo: Kind, store: Store) -> None:
+def test_a_run_spends_nothing_before_it_is_resumed_and_approved(argo: Kind, engine: ArgoEngine) -> None:
     run_id = f"allowed-{uuid4().hex[:8]}"
     with restored_files(argo, "budgets") as (budgets,):
         write_world_file(argo, "budgets", yaml.safe_dump(budgets | {"approve_above_usd": "0.01"}))
@@ -91,25 +90,16 @@ def test_a_run_spends_nothing_before_it_is_resumed_and_approved(argo: Kind, stor
         summary = RunSummary.model_validate_json(over.summary)
         assert (summary.status, summary.starts) == ("refused", 0)
         assert f"shoestring approve {run_id} --by NAME" in summary.reason
-        assert run_id not in account_names(store)
+        assert run_id not in account_names(engine.store)
         first.delete()
         # From outside: the world's ConfigMaps, the Secret, and a port forwarded to the store.
-        line = ["shoestring", "approve", run_id, "--by", "budget-owner", "--on", argo.context]
-        said = subprocess.run([sys.executable, "-m", *line], cwd=ROOT, capture_output=True, text=True)
-        assert said.returncode == 0, said.stderr
-        assert f"budget-owner approved $0.050000 for {run_id}" in said.stdout
+        said = shoestring("approve", run_id, "--by", "budget-owner", "--on", argo.context)
+        assert said.code == 0, said.err
+        assert f"budget-owner approved $0.050000 for {run_id}" in said.out
         again = CreatedWorkflow(argo, run_id)
-
-        def decided() -> Decision | None:
-            try:
-                return decision(store, run_id, "ingest")
-            except NotInStore:
-                return None
-
-        assert wait_for(decided, "a decision on ingest", timeout_s=240.0).choice
+        assert wait_for_decision(engine, run_id, "ingest").choice
         again.patch({"spec": {"shutdown": "Stop"}})
         again.wait_for_message("there is no such message")
         again.delete()
-    state = Ledger(store, WallClock(), "test").state(run_id)
-    assert state.closed and state.reservations == {} and state.cap_usd is not None
-    verify(store, load_anchors(store))
+    check_books(engine, run_id)
+    assert Ledger(engine.store, WallClock(), "test").state(run_id).cap_usd is not None

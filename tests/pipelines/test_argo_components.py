@@ -5,13 +5,14 @@ from collections.abc import Callable
 from typing import Any, Optional
 
 import pytest
+from engine_scenarios.authored.with_exit_step import with_exit_step
 from kfp import dsl, kubernetes
 
 from shoestring.components.ingest import ingest
 from shoestring.core.errors import UsageError
 from shoestring.core.types import Need
 from shoestring.pipelines.argo import workflow_template
-from shoestring.pipelines.routed import RunParameters, routed, settle_step
+from shoestring.pipelines.routed import RunParameters, routed
 from shoestring.stages import ingest as ingest_stage
 
 CHAIN = (ingest_stage.NEED, Need(stage="count", setup_s=1.0), Need(stage="tell", setup_s=1.0))
@@ -45,25 +46,6 @@ def tell(word: str):  # type: ignore[no-untyped-def]
     return dsl.ContainerSpec("busybox:1.36", ["echo"], [word])
 
 
-def made(build: Callable[[RunParameters], None]) -> Any:
-    """Return a pipeline with these routed stages."""
-
-    @dsl.pipeline(name="with-components")
-    def pipeline(
-        recipe: str,
-        run_id: str = "",
-        world: str = "",
-        budget_usd: str = "",
-        deadline_s: float = 0.0,
-        seed: int = -1,
-    ) -> None:
-        run = RunParameters(world, run_id, recipe, budget_usd, deadline_s, seed)
-        with dsl.ExitHandler(settle_step(run), name="spend"):
-            build(run)
-
-    return pipeline
-
-
 def build(run: RunParameters) -> None:
     key = routed(ingest, CHAIN, run).outputs["Output"]
     counted = routed(count, CHAIN[1:], run, upstream=key, text=key, times=3, strict=True)
@@ -73,7 +55,7 @@ def build(run: RunParameters) -> None:
 
 @pytest.fixture(scope="module")
 def spec() -> Any:
-    return workflow_template(made(build))["spec"]
+    return workflow_template(with_exit_step("with-components", build))["spec"]
 
 
 def template(spec: Any, name: str) -> Any:
@@ -206,4 +188,4 @@ def test_what_only_kubeflow_can_run_is_refused_with_the_reason(
     stages: Callable[[RunParameters], None], sentence: str
 ) -> None:
     with pytest.raises(UsageError, match=sentence):
-        workflow_template(made(stages))
+        workflow_template(with_exit_step("with-components", stages))

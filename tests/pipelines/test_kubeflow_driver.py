@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from engine_scenarios.argo_engine import LACKS
 from engine_scenarios.engine import Engine, Job, Place
 from engine_scenarios.kubeflow_engine import KubeflowEngine, KubeflowServer
 from engine_scenarios.own_package import AUTHORED, forked_pipeline, strangers_pipeline, write_package
@@ -96,16 +97,20 @@ def test_all_pipelines_of_the_scenarios_compile_for_kubeflow(serve: Serve, tmp_p
     text = engine.compiled(forked_pipeline(package)).read_text()
     assert "registry.example.com/ml/dedupe_rows:0.1.0" in text
     assert (package / "Dockerfile").read_text().count("FROM registry.example.com/ml/shoestring-base") == 1
-    for name in ("good", "endless"):
+    for name in ("good", "artifacts", "endless"):
         assert engine.compiled(strangers_pipeline(name)).name == f"scenario-{name}.yaml"
 
 
-def test_a_scenario_names_what_an_engine_lacks(serve: Serve, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("recurring", "schedules no runs on Argo"), ("component_with_artifacts", "Argo stores no artifacts")],
+)
+def test_a_scenario_names_what_an_engine_lacks(name: str, reason: str, serve: Serve, tmp_path: Path) -> None:
     engine: Engine = engine_of(serve().host, tmp_path)
-    engine.lacks = {"recurring": "no schedules here"}
-    (recurring,) = (scenario for scenario in SCENARIOS if scenario.__name__ == "recurring")
-    with pytest.raises(pytest.skip.Exception, match="no schedules here"):
-        recurring(engine, AUTHORED)
+    engine.lacks = LACKS
+    (scenario,) = (each for each in SCENARIOS if each.__name__ == name)
+    with pytest.raises(pytest.skip.Exception, match=reason):
+        scenario(engine, AUTHORED)
 
 
 def test_the_preflight_lists_all_that_is_missing_in_one_message(tmp_path: Path) -> None:

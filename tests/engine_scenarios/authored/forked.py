@@ -2,9 +2,10 @@
 
 from dedupe_rows import stage
 from kfp import dsl
+from with_exit_step import with_exit_step
 
 from shoestring.components.ingest import ingest
-from shoestring.pipelines.routed import RunParameters, own_stage, routed, settle_step, stages_from
+from shoestring.pipelines.routed import RunParameters, own_stage, routed, stages_from
 from shoestring.stages import ingest as ingest_stage
 
 
@@ -48,36 +49,29 @@ def join(world: str, run_id: str, job_id: str, decision_key: str, origin: str, d
     )
 
 
-@dsl.pipeline(name="scenario-forked")
-def pipeline(
-    recipe: str,
-    run_id: str = "",
-    world: str = "",
-    budget_usd: str = "",
-    deadline_s: float = 0.0,
-    seed: int = -1,
-) -> None:
-    run = RunParameters(world, run_id, recipe, budget_usd, deadline_s, seed)
+def route_stages(run: RunParameters) -> None:
     by = {
         name: own_stage(stage, by=[column]) for name, column in (("airports", "origin"), ("months", "month"))
     }
-    with dsl.ExitHandler(settle_step(run), name="spend"):
-        key = routed(ingest, STAGES, run).outputs["Output"]
-        branches = {
-            name: routed(
-                dedupe, stages_from(STAGES, name), run, upstream=key, origin=origin, data=key
-            ).outputs["Output"]
-            for name, origin in by.items()
-        }
-        airports, months = branches["airports"], branches["months"]
-        last = stages_from(STAGES, "both")
-        routed(
-            join,
-            last,
-            run,
-            upstream=airports,
-            side_input=months,
-            origin=by["airports"],
-            data=airports,
-            other=months,
-        )
+    key = routed(ingest, STAGES, run).outputs["Output"]
+    branches = {
+        name: routed(dedupe, stages_from(STAGES, name), run, upstream=key, origin=origin, data=key).outputs[
+            "Output"
+        ]
+        for name, origin in by.items()
+    }
+    airports, months = branches["airports"], branches["months"]
+    last = stages_from(STAGES, "both")
+    routed(
+        join,
+        last,
+        run,
+        upstream=airports,
+        side_input=months,
+        origin=by["airports"],
+        data=airports,
+        other=months,
+    )
+
+
+pipeline = with_exit_step("scenario-forked", route_stages)

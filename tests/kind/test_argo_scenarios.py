@@ -7,16 +7,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from argo_runs import EndedRun, PodHistory
 from engine_scenarios.argo_engine import ArgoEngine
-from engine_scenarios.engine import Place
 from engine_scenarios.scenarios import SCENARIOS
-from kind_cluster import NAMESPACE, Kind
 from stopped_supervisor import silent_then_past_its_deadline
 
 pytestmark = pytest.mark.kind
-NIGHTLY = {"main_job", "refusal", "own_stage", "branches", "pod_deleted", "terminated_and_resumed"}
-"""They would take the suite beyond 15 minutes, and other tests of this folder cover most of what they do."""
+NIGHTLY = {"branches", "pod_deleted", "terminated_and_resumed"}
+"""Each takes minutes, of which `make kind` has 25, and other scenarios cover most of what they do."""
 SMOKE = {"main_job", "pod_deleted", "silent_then_past_its_deadline"}
 ON_ARGO = {scenario.__name__: scenario for scenario in (*SCENARIOS, silent_then_past_its_deadline)}
 AT_ONCE = 2
@@ -31,31 +28,23 @@ def marks(name: str) -> list[pytest.MarkDecorator]:
 
 
 @pytest.fixture(scope="module")
-def engine(
-    argo: Kind,
-    pods: PodHistory,
-    begun_own_run: Future[EndedRun] | None,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[ArgoEngine]:
-    if begun_own_run:
-        begun_own_run.result()  # It uses the same WorkflowTemplate, which the driver deletes at its end.
-    engine = ArgoEngine(Place(argo.context, NAMESPACE), pods, tmp_path_factory.mktemp("engine"))
-    yield engine
-    engine.clean_up()
-
-
-@pytest.fixture(scope="module")
 def outcomes(
-    request: pytest.FixtureRequest, engine: ArgoEngine, package: Path
+    request: pytest.FixtureRequest, engine: ArgoEngine, package: Path, second_node: Future[None]
 ) -> Iterator[dict[str, Future[None]]]:
-    """The selected scenarios, which begin at once."""
+    """The selected scenarios. The first one begins at once, the others when the second node is ready."""
     selected = {item.name.partition("[")[2].rstrip("]") for item in request.session.items}
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        yield {
-            name: pool.submit(scenario, engine, package)
-            for name, scenario in ON_ARGO.items()
-            if name in selected
-        }
+    first, *others = [name for name in ON_ARGO if name in selected]
+
+    def go(name: str) -> None:
+        second_node.result()
+        ON_ARGO[name](engine, package)
+
+    pool = ThreadPoolExecutor(AT_ONCE)
+    yield {first: pool.submit(ON_ARGO[first], engine, package)} | {
+        name: pool.submit(go, name) for name in others
+    }
+    # Where the suite is interrupted, those that have not begun do not begin.
+    pool.shutdown(wait=False, cancel_futures=True)
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=marks(name)) for name in ON_ARGO])
