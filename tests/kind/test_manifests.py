@@ -55,7 +55,7 @@ EXECUTOR = {"create workflowtaskresults", "patch workflowtaskresults"}
 RIGHTS = {
     "shoestring-router": {"list nodes", "list pods", "get pods"} | EXECUTOR,
     "shoestring-stage": {"get pods"} | EXECUTOR,
-    "shoestring-settle": {"get pods"} | EXECUTOR,
+    "shoestring-settle": {"get pods", "list pods"} | EXECUTOR,
     "shoestring-reaper": {"get pods", "list pods", "patch pods", "patch pods/status"},
 }
 
