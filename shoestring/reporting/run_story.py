@@ -233,7 +233,7 @@ class RunStory:
 
     @property
     def engine_steps(self) -> list[EngineStep]:
-        """What the engine took between the stages, where it was measured; between two starts, nothing was."""
+        """The engine's steps between the stages, where they were measured; between two starts, none were."""
         ended = sorted(
             ((each.receipt, each) for each in self.attempts if each.receipt),
             key=lambda pair: pair[0].started_at,

@@ -1,4 +1,4 @@
-"""What is known of an attempt that ended, and what follows from it: its status, its cause and its cost."""
+"""The evidence of how an attempt ended, and the verdict that follows: its status, cause and cost."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EndStatus = Literal["done", "stopped", "failed", "lost"]
 
 @dataclass(frozen=True, slots=True)
 class StageReport:
-    """How a stage's own code says that it ended."""
+    """The end of a stage as its own code reports it."""
 
     status: Literal["done", "stopped", "failed"]
     cause: Cause = ""
@@ -23,7 +23,7 @@ class StageReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndEvidence:
-    """What is known of an attempt that ended.
+    """The evidence of one attempt's end.
 
     Of its supervisor, where that still ran: `report`, None if the stage wrote none; `stop_reason` and
     `stop_cause`, if it stopped the stage; the `exit_code` of the stage's process, negative for a signal, None
@@ -68,7 +68,7 @@ class EndVerdict:
 
 @dataclass(frozen=True, slots=True)
 class EndCost:
-    """What an ended attempt pays, with fees. `is_capped`: at most its reservation, since it may be less."""
+    """The cost of an ended attempt, with fees. `is_capped`: at most its reservation, since it may be less."""
 
     usd: Decimal
     is_capped: bool = False

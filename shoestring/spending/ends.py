@@ -1,4 +1,4 @@
-"""How an attempt ended, and what it pays: from what its supervisor, its cluster and its last heartbeat tell.
+"""How an attempt ended, and what it pays, by its supervisor, its cluster and its last heartbeat.
 
 Pure. Supervisor, launcher, reaper, router and exit step ask here, each with what it knows.
 docs/attempt-ends.md is made from the rules.
@@ -35,7 +35,7 @@ NOT_METERED = "it is not metered"
 
 @dataclass(frozen=True, slots=True)
 class Pays:
-    """What an attempt pays for. `text`: for the table of the docs."""
+    """The time that an attempt pays for. `text`: for the table of the docs."""
 
     text: str
     cost: Callable[[EndEvidence], EndCost]
@@ -142,7 +142,7 @@ RULES: tuple[EndRule, ...] = (
         CLOCK,
     ),
     EndRule(
-        "its supervisor stopped it, or it stopped itself and says so",
+        "its supervisor stopped it, or it reports that it stopped itself",
         lambda it: (
             it.is_supervised_end and (it.reported == "stopped" or (not it.report and it.stop_reason != ""))
         ),

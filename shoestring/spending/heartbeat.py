@@ -36,7 +36,7 @@ LOST = "lost"
 heartbeat, likewise.
 """
 ENDED_STATES = (SILENT, BROKE, LOST)
-"""States of a last heartbeat that somebody else wrote than the attempt's supervisor: `at` is its end."""
+"""States of a last heartbeat that the attempt's supervisor did not write: `at` is the end of the attempt."""
 RUNNING_STATES = ("starting", "running", "stopping")
 MIN_SILENCE_S = 10.0
 UNSUPERVISED = "unsupervised"
@@ -108,7 +108,7 @@ def attempt_heartbeat(
     interval_s: float = 1.0,
     spent_usd: Decimal = Decimal(0),
 ) -> Heartbeat:
-    """Return a heartbeat of an attempt as it was decided: nobody has measured anything yet."""
+    """Return a heartbeat of an attempt as it was decided, before anything is measured."""
     assert decision.choice is not None
     return Heartbeat(
         run_id=decision.question.run_id,

@@ -16,7 +16,7 @@ from shoestring.spending.ledger.settlement import settle_at_cost
 
 @dataclass(frozen=True, slots=True)
 class LostAttempt:
-    """What a lost attempt pays, and the ledger's reason."""
+    """The cost of a lost attempt, and the ledger's reason."""
 
     cost: EndCost
     reason: str
@@ -78,7 +78,7 @@ def settle_lost_pods(
 
 def settle_ended(ledger: Ledger, account: str, ended: Heartbeat, reason: str = "") -> bool:
     """Settle the reservation of an attempt that has ended, by the heartbeat that records it; return whether
-    that was done. `reason`: of whoever ended it, if the heartbeat does not tell.
+    that was done. `reason`: of its end, where the heartbeat has none.
 
     Raises:
         UnknownName: there is no such account.

@@ -254,7 +254,7 @@ def receipt_is_due(world: World, run: Run, state: AccountState) -> bool:
 
 def is_exiting(world: World, run: Run, heartbeat: Heartbeat) -> bool:
     """Return whether a pod is alive, or its run's launcher is about to end what its dead supervisor left, or
-    the cluster is about to say when the containers of an external component ended.
+    the cluster does not report the end of an external component's containers yet.
     """
     launcher, life = run.start.launcher, world.cluster.lifetime(heartbeat.pod)
     is_alive = life.alive

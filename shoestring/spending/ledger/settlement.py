@@ -1,4 +1,4 @@
-"""What an ended attempt cost, written into its account. Everything that settles an attempt does it here.
+"""Writes the cost of an ended attempt into its account. Everything that settles an attempt does it here.
 
 What goes beyond the money of the account is booked up to the cap, and the rest recorded as an overrun, so
 that none of the cap is handed back.
@@ -19,8 +19,8 @@ MAX_RACES = 8
 def settle_at_cost(
     ledger: Ledger, account: str, name: str, cost: EndCost, reserved_usd: Decimal, reason: str
 ) -> Decimal | None:
-    """Settle the reservation of an ended attempt at its cost; return the overrun. None: somebody else settled
-    it meanwhile.
+    """Settle the reservation of an ended attempt at its cost; return the overrun. None: it was settled
+    meanwhile.
     """
     settled_usd = min(cost.usd, reserved_usd)
     try:
