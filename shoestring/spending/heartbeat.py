@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from decimal import Decimal
+from typing import TYPE_CHECKING
 
 from pydantic import AwareDatetime, Field, ValidationError
 
@@ -15,7 +16,10 @@ from shoestring.core.money import Usd, usd
 from shoestring.core.pod_ref import PodRef
 from shoestring.core.receipt import AdaptationChange, PricePoint, ResourceUsage, SpendForecast, TimeShares
 from shoestring.core.record import StoredRecord, record_bytes, validation_message
-from shoestring.routing.decision import Decision
+
+if TYPE_CHECKING:
+    # A stage reads no decision, and is paid for while it imports.
+    from shoestring.routing.decision import Decision
 
 HIGH_MEMORY_SHARE = 0.9
 """Above this share of its memory limit a supervisor writes a heartbeat at once: its container may be killed
