@@ -143,7 +143,8 @@ def test_the_wait_after_the_settlement_is_in_the_books(far: StartedAttempt) -> N
     state, price = far.ledger.state(far.account), far.attempt.choice.usd_per_hour
     receipt = read_record(far.world.store, "runs/r/receipts/ingest-1.json", Receipt)
     booked_usd = state.settled_usd["ingest-1"] - receipt.fees_usd
-    assert cost_usd(price, lived_s) <= booked_usd <= cost_usd(price, lived_s + 4 * REQUEST_S)
+    # A heartbeat may be written at the same time. It moves this clock on, and the pod does not wait for it.
+    assert cost_usd(price, lived_s - REQUEST_S) <= booked_usd <= cost_usd(price, lived_s + 4 * REQUEST_S)
 
 
 def test_a_ledger_of_the_same_process_reads_only_what_is_new(far: StartedAttempt) -> None:
