@@ -28,9 +28,11 @@ CONDITIONAL = ('{"IfPresent"', '{"Concat"')
 
 
 def parameters_of(component: Yaml, side: str) -> dict[str, Yaml]:
-    """Return the definitions of a component's parameters. `side`: inputDefinitions or outputDefinitions."""
-    found: dict[str, Yaml] = component.get(side, {}).get("parameters", {})
-    return found
+    """Return the definitions of a component's parameters, by name: KFP's compiler writes them in any order.
+
+    `side`: inputDefinitions or outputDefinitions.
+    """
+    return dict(sorted(component.get(side, {}).get("parameters", {}).items()))
 
 
 def external_container(

@@ -14,6 +14,7 @@ import resource
 import statistics
 import sys
 import time
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from machine import describe
 
 from shoestring.backends.kubernetes.api import Item, KubeApi, connect
 from shoestring.backends.kubernetes.cluster import KubeCluster
+from shoestring.backends.kubernetes.rights import Right
 from shoestring.backends.local import WallClock
 
 NODES, PODS, POOLS, REPEATS = 1000, 5000, 20, 5
@@ -69,16 +71,17 @@ def pod_item(number: int) -> Item:
 
 
 def fill(api: KubeApi) -> None:
-    if next(api.list("/api/v1/nodes", "list nodes"), None):
+    if next(api.list("/api/v1/nodes", Right("list", "nodes")), None):
         return
-    with ThreadPoolExecutor(16) as writers:
-        list(
-            writers.map(
-                lambda number: api.create("/api/v1/nodes", node_item(number), "create nodes"), range(NODES)
-            )
-        )
-        path = "/api/v1/namespaces/default/pods"
-        list(writers.map(lambda number: api.create(path, pod_item(number), "create pods"), range(PODS)))
+
+    def create_all(path: str, items: Iterable[Item]) -> None:
+        right = Right("create", path.rpartition("/")[2])
+        with ThreadPoolExecutor(16) as writers:
+            for _ in writers.map(lambda item: api.create(path, item, right), items):
+                pass
+
+    create_all("/api/v1/nodes", map(node_item, range(NODES)))
+    create_all("/api/v1/namespaces/default/pods", map(pod_item, range(PODS)))
 
 
 def main() -> None:
