@@ -81,6 +81,18 @@ class Meter:
             for price, (before, after) in zip(prices, pairwise(turns), strict=True)
         )
 
+    def seconds_at_current_price(self, from_s: float, to_s: float) -> float:
+        """Return the seconds that the cost of the time between two moments buys at the current price, which
+        is not 0."""
+        if not self.rate_changes:
+            return to_s - from_s
+        turns = [(from_s, self.usd_per_hour), *self.rate_changes, (to_s, Decimal(0))]
+        paid = sum(
+            float(price) * max(0.0, min(after, to_s) - max(before, from_s))
+            for (before, price), (after, _) in pairwise(turns)
+        )
+        return paid / float(self.current_usd_per_hour)
+
     @property
     def ends_s(self) -> float:
         """The last moment at which neither the limit nor the deadline is exceeded at the current price.

@@ -203,13 +203,6 @@ def test_a_simulated_policy_is_reproducible() -> None:
     assert record_bytes(first) == record_bytes(second)
 
 
-def test_validations_are_as_frequent_as_in_a_real_training() -> None:
-    from shoestring.simulation.attempt import simulated_training
-    from shoestring.training.torch_ import session
-
-    assert simulated_training.VALIDATIONS_PER_EPOCH == session.VALIDATIONS_PER_EPOCH
-
-
 @examples(20)
 @given(
     seed=st.integers(0, 10**6),

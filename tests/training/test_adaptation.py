@@ -115,7 +115,7 @@ def test_a_smaller_validation_share_validates_the_best_weights_again(tmp_path: P
     trained = bench.training().run()
     assert bench.meter.spent_usd(bench.clock.at_s) <= bench.meter.limit_usd
     assert "validation" in [change.lever for change in trained.state.changes]
-    assert trained.state.validation_share < 1
+    assert trained.state.controller.validation_share < 1
 
 
 def test_a_larger_batch_gets_a_higher_learning_rate_and_survives_a_restart(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_a_larger_batch_gets_a_higher_learning_rate_and_survives_a_restart(tmp_p
     trained = bench.training().run()
     changes = [change for change in trained.state.changes if change.lever == "batch"]
     assert changes, "steps that take as long whatever their rows are cheaper when they are larger"
-    assert trained.state.batch_rows == 32
+    assert trained.state.controller.batch_rows == 32
     assert max(point.learning_rate for point in trained.state.points) > 1.3 * LONG.learning_rate
     again = replace(bench, clock=type(bench.clock)()).training()
-    assert again.batch_rows in (16, 32)
+    assert again.state.controller.batch_rows in (16, 32)

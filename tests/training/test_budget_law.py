@@ -125,7 +125,7 @@ def test_a_budget_too_small_for_a_step_gives_the_prior(tmp_path: Path, budget_s:
         tmp_path, meter=Meter(Decimal("0.04"), 0.0, Decimal(1), budget_s), validation_s=lambda: 0.01
     )
     training = bench.training()
-    assert training.progress().left_s <= 0.4
+    assert training.position().left_s <= 0.4
     trained = training.run()
     assert (trained.weights_source, trained.state.samples, trained.state.sample_ranges) == ("prior", 0, ())
     assert trained.stop_reason == "the budget or the deadline left no time for a first step"

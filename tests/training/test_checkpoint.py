@@ -55,7 +55,7 @@ def test_a_resumed_training_is_bit_for_bit_equal(stops: list[int]) -> None:
             with suppress(StageStopped):
                 replace(bench, should_stop=stop_after(steps)).training().run()
         ended = bench.training().run()
-    assert uninterrupted().state.schedule.decaying
+    assert uninterrupted().state.controller.schedule.decaying
     assert same_weights(ended.weights, uninterrupted().weights)
     assert (ended.val_loss, ended.weights_source, ended.stop_reason) == (
         uninterrupted().val_loss,

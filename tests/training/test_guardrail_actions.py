@@ -127,16 +127,16 @@ def test_rollbacks_are_limited_over_all_starts(
     bench = TrainingBench(tmp_path, settings=LEARNS.model_copy(update={"max_epochs": 30}), guardrails=limits)
     rollbacks, starts = 0, list[Training]()
     # Each start is stopped after its rollback.
-    bench.should_stop = lambda: starts[-1].state.rollbacks > len(starts) - 1
+    bench.should_stop = lambda: starts[-1].state.controller.rollbacks > len(starts) - 1
     for start in range(MAX_ROLLBACKS + 1):
         starts.append(training := bench.training())
-        assert training.state.rollbacks == rollbacks
+        assert training.state.controller.rollbacks == rollbacks
         spoil_at(training, bench, training.state.samples + 580 if start else 1330)
         with pytest.raises(StageStopped) as stopped:
             training.run()
-        rollbacks = training.state.rollbacks
+        rollbacks = training.state.controller.rollbacks
     assert rollbacks == MAX_ROLLBACKS
-    assert training.state.rate_factor == 0.25
+    assert training.state.controller.rate_factor == 0.25
     assert stopped.value.cause == "guardrail"
 
 

@@ -16,9 +16,9 @@ from shoestring.core.errors import StageFailed, StageStopped
 from shoestring.data.loading.loader import LoaderTimes
 from shoestring.data.recipe import TrainSettings
 from shoestring.data.run_records import read_record
+from shoestring.training.contracts import MIN_STEPS_PER_EPOCH
 from shoestring.training.curve import TrainingCurve
 from shoestring.training.torch_.checkpoint import from_bytes
-from shoestring.training.torch_.session import MIN_STEPS_PER_EPOCH
 
 LEARNING = TrainSettings(
     max_epochs=6, hidden=(16,), bins=8, dropout=0.0, category_dropout=0.0, learning_rate=0.01
@@ -109,7 +109,7 @@ def test_a_small_table_gets_small_batches_and_a_large_one_the_batch_size_of_the_
                 tmp_path, train=table(rows, 0), settings=TrainSettings(hidden=(4,), batch_rows=1024)
             )
             .training()
-            .batch_rows
+            .state.controller.batch_rows
         )
 
     assert batch(20) == 10
@@ -135,7 +135,7 @@ def test_the_final_weights_are_the_better_of_annealed_and_averaged(tmp_path: Pat
     training = bench.training()
     trained = training.run()
     val_losses = [point.val_loss for point in trained.state.points if point.val_loss is not None]
-    assert trained.val_loss == min(val_losses[-1], trained.state.best_loss)
+    assert trained.val_loss == min(val_losses[-1], trained.state.controller.best_loss)
     training.learner.net.load_state_dict(from_bytes(trained.weights))
     assert training.learner.loss([samples(bench.validation)], training.learner.net) == pytest.approx(
         trained.val_loss

@@ -2,7 +2,7 @@
 records each action.
 
 The guardrails on the cost of an epoch and on quality are checked by the training itself
-(`training/control/guardrails.py`).
+(`training/control/controller.py`).
 """
 
 from __future__ import annotations

@@ -1,34 +1,31 @@
-"""One start of a training: its state, and what the loop, the adaptation and the guardrails do to it
-between steps."""
+"""One start of a training: its state, its measurements and its records."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from decimal import Decimal
 
 import torch
 
 from shoestring.core import store_layout
 from shoestring.core.errors import StageFailed
-from shoestring.core.receipt import AdaptationChange, Lever, TimeShares
+from shoestring.core.receipt import AdaptationChange, SpendForecast, TimeShares
 from shoestring.core.record import digest, record_bytes
 from shoestring.data.loading.loader import LoaderTimes
 from shoestring.data.loading.shuffle import SampleCursor
 from shoestring.spending.guard import Guard
-from shoestring.spending.spend_forecast import SpendTracker
-from shoestring.training.control.controller import TrainingController
-from shoestring.training.control.schedule import ScheduleProgress
+from shoestring.training.contracts import PlanChange, RunPosition, Signals, TrainingSetup, Window
+from shoestring.training.control.controller import Controller
+from shoestring.training.control.guardrails import prior_loss
 from shoestring.training.control.step_costs import StepCosts
 from shoestring.training.curve import CurvePoint, TrainingCurve
 from shoestring.training.torch_ import checkpoint
 from shoestring.training.torch_.learner import Learner, Net, validation_batches
 from shoestring.training.torch_.task import TrainingTask
-from shoestring.training.torch_.training_state import from_checkpoint, new_state, to_checkpoint
+from shoestring.training.torch_.training_state import TrainingState, from_checkpoint, to_checkpoint
 
-VALIDATIONS_PER_EPOCH = 2
 POINTS_PER_EPOCH = 20
-# A small table gets smaller batches, so that an epoch has at least this many steps, but no smaller than this.
-MIN_STEPS_PER_EPOCH, MIN_BATCH_ROWS = 32, 16
 EDGE_SAMPLE_ROWS = 50_000
 # A first step on a warm machine took 0.05-0.2 s. One on many rows takes this many times a validation of
 # as many rows.
@@ -36,6 +33,7 @@ FIRST_STEP_S, STEP_PER_VALIDATION = 0.2, 6.0
 SIZING_ROWS = 4096
 # A window for which the bottleneck is named.
 TIMES_WINDOW_S = 5.0
+NO_STEPS = Window(0, 0.0)
 
 
 class TrainingSession:
@@ -49,44 +47,40 @@ class TrainingSession:
         begin = SampleCursor(seed=task.seed, selection=task.selection, order=task.train.order)
         sample = task.train.positions(begin, 0, 0, min(self.rows, sample_rows))
         self.learner = Learner(task.encoding, task.settings, task.train.take(sample), self.rows)
+        self.costs = StepCosts(self._estimate_validation_s())
+        setup = self._setup()
+        step_s = self._first_step_s(setup.first_batch_rows)
+        controller = Controller.start(setup, task.planned_samples, setup.first_batch_rows / step_s)
         saved, self.checkpoint_note = checkpoint.load(task.store, task.run_id, self.rows_sha256())
         self.state = (
-            from_checkpoint(saved, self.learner)
-            if saved
-            else new_state(
-                begin,
-                task.settings,
-                self.rows,
-                task.planned_samples,
-            )
+            from_checkpoint(saved, self.learner, controller) if saved else TrainingState(begin, controller)
         )
         self.started_s = self.saved_s = task.clock.monotonic_s()
         self.start_samples = self.state.samples
-        self.costs = StepCosts(self._estimate_validation_s())
-        self.recipe_rows = min(
-            task.settings.batch_rows,
-            max(MIN_BATCH_ROWS, self.rows // MIN_STEPS_PER_EPOCH),
-            self.validation_every_rows,
-        )
-        self.batch_rows = self.state.batch_rows or self.recipe_rows
-        row_s = self.costs.validation_s / len(task.validation)
-        step_s = max(FIRST_STEP_S, STEP_PER_VALIDATION * row_s * self.batch_rows)
+        step_s = self._first_step_s(self.state.controller.batch_rows)
         self.guard = Guard(task.meter, step_s=step_s, exit_s=self.costs.exit_s)
-        # A resumed training keeps its throughput until its own first steps: a faster one would shorten the
-        # decay, and raise a learning rate that is falling.
-        rows_per_s = self.state.rows_per_s or self.batch_rows / step_s
-        self.controller = TrainingController(SpendTracker(task.adaptation_limits), rows_per_s)
+        # The steps of this start, and of the window that has begun.
+        self.steps, self.window, self.window_steps = NO_STEPS, NO_STEPS, 0
+        self.forecast: SpendForecast | None = None
         # The loader's times now and when the window began, and where the time of the last window went.
         self.times = self.window_began = LoaderTimes(0, 0, 0, 0)
         self.window_shares: TimeShares | None = None
-        # Samples and dollars at the previous validation.
-        self.cost_mark: tuple[int, Decimal] | None = None
 
-    @property
-    def validation_every_rows(self) -> int:
-        """Rows between two validations. They depend on the size of the data alone, so that runs can be
-        compared."""
-        return max(1, self.rows // VALIDATIONS_PER_EPOCH)
+    def _setup(self) -> TrainingSetup:
+        task, settings = self.task, self.task.settings
+        return TrainingSetup(
+            epoch_rows=self.rows,
+            max_samples=settings.max_epochs * self.rows,
+            batch_rows=settings.batch_rows,
+            patience=settings.patience,
+            prior_loss=prior_loss(task.encoding),
+            adaptation=task.adaptation_limits,
+            guardrails=task.guardrails,
+        )
+
+    def _first_step_s(self, batch_rows: int) -> float:
+        row_s = self.costs.validation_s / len(self.task.validation)
+        return max(FIRST_STEP_S, STEP_PER_VALIDATION * row_s * batch_rows)
 
     def rows_sha256(self) -> str:
         """Return a digest that tells these rows from those of another split, in any format whose rows have
@@ -97,24 +91,40 @@ class TrainingSession:
     def now_s(self) -> float:
         return self.task.clock.monotonic_s()
 
-    def progress(self) -> ScheduleProgress:
-        left_s = max(0.0, self.task.meter.seconds_left(self.now_s()) - self.guard.exit_s)
-        spent_s = self.earlier_s() + self.elapsed_s()
-        return ScheduleProgress(self.state.samples, self.rows, spent_s, left_s, self.controller.rows_per_s)
+    def position(self) -> RunPosition:
+        meter, now_s, steps = self.task.meter, self.now_s(), self.steps
+        ends_s = meter.ends_s
+        left_s = max(0.0, ends_s - now_s - self.guard.exit_s)
+        pace = steps.rows / steps.seconds if steps.seconds else 0.0
+        return RunPosition(self.state.samples, self._spent_s(now_s, ends_s), left_s, pace)
+
+    def signals(self) -> Signals:
+        meter, now_s = self.task.meter, self.now_s()
+        return Signals(
+            usd_per_hour=meter.current_usd_per_hour,
+            spent_usd=meter.spent_usd(now_s),
+            validation_s=self.costs.validation_s,
+            may_validate=self.may_validate(),
+        )
+
+    def may_validate(self) -> bool:
+        """Return True if a validation is affordable before the last one."""
+        return self.guard.may_step(self.now_s() + self.costs.validation_reserve_s)
 
     def elapsed_s(self) -> float:
         """Return the seconds of this start."""
         return self.now_s() - self.started_s
 
-    def earlier_s(self) -> float:
-        """Return the seconds of the budget that earlier starts used: where the money ends this one, the
-        seconds that their dollars buy at the current price.
+    def _spent_s(self, now_s: float, ends_s: float) -> float:
+        """Return the seconds of the budget that all starts used: where the money ends this one, the seconds
+        that their dollars buy at the current price.
         """
-        meter = self.task.meter
+        meter, state = self.task.meter, self.state
         price = meter.current_usd_per_hour
-        if not price or meter.ends_s == meter.deadline_s:
-            return self.state.training_s
-        return float(self.state.spent_usd / price) * 3600
+        if not price or ends_s == meter.deadline_s:
+            return state.training_s + now_s - self.started_s
+        own_s = meter.seconds_at_current_price(self.started_s, now_s)
+        return float(state.spent_usd / price) * 3600 + own_s
 
     def spent_usd(self) -> Decimal:
         """Return the dollars spent by the stage so far, in all starts."""
@@ -124,7 +134,10 @@ class TrainingSession:
         """Return the validation loss of a net, and update the estimate of what a validation takes."""
         started_s = self.now_s()
         batches = validation_batches(
-            self.task.validation, self.task.seed, self.state.validation_share, self.learner.evaluation_rows
+            self.task.validation,
+            self.task.seed,
+            self.state.controller.validation_share,
+            self.learner.evaluation_rows,
         )
         loss = self.require_finite(self.learner.loss(batches, net))
         self.costs.record_validation(self.now_s() - started_s)
@@ -162,26 +175,32 @@ class TrainingSession:
         """Add a validation to the curve."""
         self._add_point(rate, val_loss=loss)
 
-    def record_change(self, lever: Lever, before: str, after: str, reason: str) -> None:
+    def record_change(self, change: PlanChange) -> None:
         """Record and report a change that the training made to itself."""
-        at, samples = self.task.clock.now(), self.state.samples
         self.state.changes.append(
-            AdaptationChange(at=at, samples=samples, lever=lever, before=before, after=after, reason=reason)
+            AdaptationChange(
+                at=self.task.clock.now(),
+                samples=self.state.samples,
+                lever=change.lever,
+                before=change.before,
+                after=change.after,
+                reason=change.reason,
+            )
         )
         self.report_progress()
 
     def report_progress(self) -> None:
         state = self.state
         quality: dict[str, float] = {}
-        if state.best_loss < float("inf"):
-            quality[self.task.metric] = state.best_loss
+        if state.controller.best_loss < float("inf"):
+            quality[self.task.metric] = state.controller.best_loss
         self.task.report_progress(
-            state.schedule.phase(self.progress()),
+            state.controller.phase(self.position()),
             state.samples,
             self.start_samples,
             quality,
             tuple(state.changes),
-            self.controller.forecast,
+            self.forecast,
             self.window_shares,
         )
 
@@ -189,7 +208,9 @@ class TrainingSession:
         """Write a checkpoint and the curve. Raises StoreFull; StageStopped if a newer attempt saved one."""
         started_s = self.now_s()
         training_s = self.state.training_s + self.elapsed_s()
-        self.state.rows_per_s = self.controller.rows_per_s
+        controller = self.state.controller
+        rows_per_s = controller.throughput(self.position())
+        self.state.controller = replace(controller, rows_per_s=rows_per_s)
         saved = to_checkpoint(self.state, self.learner, training_s, self.spent_usd())
         saved["rows_sha256"] = self.rows_sha256()
         task, state = self.task, self.state
@@ -210,7 +231,7 @@ class TrainingSession:
         task.store.put(store_layout.curve(task.run_id), record_bytes(curve))
 
     def _add_point(self, rate: float, train_loss: float | None = None, val_loss: float | None = None) -> None:
-        state, at = self.state, self.progress()
+        state, at = self.state, self.position()
         state.points.append(
             CurvePoint(
                 samples=state.samples,
@@ -220,7 +241,7 @@ class TrainingSession:
                 train_loss=train_loss,
                 val_loss=val_loss,
                 learning_rate=rate,
-                phase=state.schedule.phase(at),
+                phase=state.controller.phase(at),
             )
         )
         self.report_progress()

@@ -1,9 +1,8 @@
-"""Forecasts what a training will have spent at its planned end, and chooses what to change when the spend
+"""Forecast what a training will have spent at its planned end, and choose what to change when the spend
 drifts.
 
-Pure: values in, values out. A window is `WINDOW_STEPS` steps; its pace is the seconds that a row took. The
-median pace of the last few windows predicts the next ones, so that neither a slow step nor a fast window
-changes anything.
+A window is `WINDOW_STEPS` steps; its pace is the seconds that a row took. The median pace of the last few
+windows predicts the next ones, so that neither a slow step nor a fast window changes anything.
 """
 
 from __future__ import annotations
@@ -15,7 +14,8 @@ from statistics import median
 
 from shoestring.config.adaptation import AdaptationLimits
 from shoestring.core.money import usd
-from shoestring.core.receipt import Lever, SpendForecast
+from shoestring.core.receipt import SpendForecast
+from shoestring.training.contracts import PlanChange
 
 WINDOW_STEPS = 16
 RECENT_WINDOWS = 5
@@ -42,9 +42,9 @@ BATCH_GAIN = 0.05
 class TrainingPosition:
     """The progress of a training, with the numbers that a forecast needs.
 
-    `spent_s` is the seconds that the spent money buys at the current price. `left_s` is the time until money
-    or deadline end, without the exit. Every `validation_every_rows` rows a validation takes `validation_s`
-    and reads `validation_share` of the validation split.
+    `samples`, `spent_s` and `left_s` are as in `RunPosition`. Every `validation_every_rows` rows a validation
+    takes `validation_s` and reads `validation_share` of the validation split; `may_validate`: one more is
+    affordable now.
     """
 
     samples: int
@@ -58,21 +58,11 @@ class TrainingPosition:
     batch_rows: int
     recipe_batch_rows: int
     annealing: bool
+    may_validate: bool = True
 
     @property
     def validation_s_per_row(self) -> float:
         return self.validation_s / self.validation_every_rows
-
-
-@dataclass(frozen=True, slots=True)
-class PlanChange:
-    """A change to make. `value` is samples at the end, a share, or rows, depending on the lever."""
-
-    lever: Lever
-    before: str
-    after: str
-    reason: str
-    value: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +167,15 @@ class SpendTracker:
         total_s = at.spent_s + at.left_s
         return (at.spent_s + self.needed_s(at)) / total_s if 0 < total_s < float("inf") else 1.0
 
+    def is_settled(self, at: TrainingPosition) -> bool:
+        """Return True if no later window can change anything while pace and price stay."""
+        return (
+            len(self.recent_s_per_row) >= WINDOWS_BEFORE_PLAN
+            and not self.drifting_windows
+            and not self.trial_from_s_per_row
+            and self.affordable_samples(at) >= VALIDATION_BELOW * self.initial_samples
+        )
+
     def forecast(self, at: TrainingPosition, spent_usd: Decimal) -> SpendForecast | None:
         """Return the forecast, or None before the first plan."""
         if not self.planned_samples:
@@ -206,6 +205,10 @@ class SpendTracker:
         first = max(1, min(self.initial_samples, at.max_samples))
         return not urgent and self.affordable_samples(at) / first >= share
 
+    def without_trial(self) -> SpendTracker:
+        """Return the tracker with no larger batch on trial, none to come, and no measurements."""
+        return replace(self, trial_from_s_per_row=0.0, larger_batch_rejected=True, recent_s_per_row=())
+
     def _change_length(self, at: TrainingPosition) -> tuple[SpendTracker, PlanChange] | None:
         samples = self.affordable_samples(at)
         lasting = self.drifting_windows >= DRIFT_WINDOWS
@@ -229,6 +232,7 @@ class SpendTracker:
         if (
             self._is_above(VALIDATION_BELOW, at, urgent)
             or share >= at.validation_share
+            or not at.may_validate
             or time_share < VALIDATION_TIME_SHARE
         ):
             return None
@@ -263,8 +267,7 @@ class SpendTracker:
         )
         rows = self.trial_from_rows
         change = PlanChange("batch", f"{at.batch_rows:,} rows", f"{rows:,} rows", reason, rows)
-        after = replace(self, trial_from_s_per_row=0.0, larger_batch_rejected=True, recent_s_per_row=())
-        return after, change
+        return self.without_trial(), change
 
     def _request_migration(
         self, at: TrainingPosition, *, urgent: bool = False

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoestring.config.adaptation import AdaptationLimits
-from shoestring.spending.spend_forecast import (
+from shoestring.training.contracts import PlanChange
+from shoestring.training.control.drift import (
     BATCH_BELOW,
     DRIFT_BAND,
     POOL_BELOW,
@@ -19,7 +20,6 @@ from shoestring.spending.spend_forecast import (
     VALIDATION_BELOW,
     WINDOWS_BEFORE_PLAN,
     WINDOWS_BETWEEN_CHANGES,
-    PlanChange,
     SpendTracker,
     TrainingPosition,
 )
