@@ -4,6 +4,7 @@ numbers out."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from shoestring.training.curve import SchedulePhase
 
@@ -16,8 +17,7 @@ DECAY_EPOCHS = 1.0
 MIN_RELATIVE_GAIN = 0.0005
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduleProgress:
+class ScheduleProgress(NamedTuple):
     """The position of a training in its schedule.
 
     `samples` and `spent_s` count all starts: seconds of the budget that are gone. `left_s` are the seconds
