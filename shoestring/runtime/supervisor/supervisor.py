@@ -214,8 +214,9 @@ def end_if_stopped(attempt: Attempt, child: subprocess.Popen[bytes], terminated:
         child.terminate()
         terminated = True
     out_of_time = attempt.world.clock.monotonic_s() - attempt.stopping_since_s > GRACE_S
-    # While its exit is still paid for.
-    if terminated and (out_of_time or attempt.spent_usd() >= attempt.reserved_usd):
+    # While the end that its settlement will charge is still paid for.
+    end_usd = attempt.price_usd(attempt.expected_exit_s)
+    if terminated and (out_of_time or attempt.spent_usd() + end_usd >= attempt.reserved_usd):
         child.kill()
     return terminated
 

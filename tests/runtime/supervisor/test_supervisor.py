@@ -94,16 +94,20 @@ def test_a_child_that_ignores_term_is_killed_after_its_grace_period(
     )
 
 
-def test_a_child_that_ignores_term_gets_no_grace_period_that_is_not_paid_for(
-    fixed: StartedAttempt, tmp_path: Path
+@pytest.mark.parametrize("pod_exit_s", [0.0, 2.0])
+def test_a_child_that_ignores_term_is_killed_while_the_end_of_its_pod_is_paid_for(
+    fixed: StartedAttempt, tmp_path: Path, pod_exit_s: float
 ) -> None:
     """The clock does not move, so that the grace period never ends."""
     fixed.reserve_all_but(Decimal(0))
-    fixed.world.clock.sleep(float(fixed.attempt.reserved_usd / fixed.attempt.choice.usd_per_hour) * 3600)
+    policy = fixed.world.policy.model_copy(update={"pod_exit_s": pod_exit_s})
+    attempt = replace(fixed.attempt, world=replace(fixed.world, policy=policy))
+    paid_s = float(attempt.reserved_usd / attempt.choice.usd_per_hour) * 3600
+    fixed.world.clock.sleep(paid_s - pod_exit_s)
     child = start_process(IGNORES_TERM)
-    watch_until_end(fixed.attempt, child, tmp_path)
+    watch_until_end(attempt, child, tmp_path)
     assert child.returncode == -signal.SIGKILL
-    assert "the ledger refused an extension" in child_result(fixed.attempt, child, tmp_path).reason
+    assert "the ledger refused an extension" in child_result(attempt, child, tmp_path).reason
 
 
 def test_a_child_without_a_result_has_failed_and_the_reason_names_its_end(
