@@ -31,8 +31,9 @@ from shoestring.data.formats.readers import EncodedRows
 from shoestring.data.loading.samples import Collator, SampleReader
 from shoestring.data.recipe import TrainSettings
 from shoestring.spending.meter import Meter
-from shoestring.training.torch_.loop import Training
-from shoestring.training.torch_.task import TrainedModel, TrainingTask
+from shoestring.training.loop import Training
+from shoestring.training.task import TrainedModel, TrainingTask
+from shoestring.training.torch_.learner import NetLearner
 
 Array = np.ndarray[Any, np.dtype[Any]]
 RECORD = np.dtype([("code", "i4"), *((f"n{number}", "f4") for number in range(4)), ("y", "i4")])
@@ -140,8 +141,9 @@ def train(disturb: Disturb, bounds: AdaptationLimits, seed: int, folder: Path) -
         should_stop=lambda: False,
         adaptation_limits=bounds,
     )
-    training = Training(task)
-    training.learner.net.register_forward_hook(
+    learner = NetLearner.of_task(task)
+    training = Training(task, learner)
+    learner.net.register_forward_hook(
         lambda net, *_: clock.sleep(disturb(clock, meter)) if net.training else None
     )
     trained = training.run()

@@ -25,7 +25,7 @@ leaks: [model]
 train: {max_epochs: %d}
 """
 WORLD = """\
-schema_version: 4
+schema_version: 5
 name: far
 store: %s
 pools:

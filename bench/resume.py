@@ -27,16 +27,18 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import torch
 from machine import describe
 
 from shoestring.backends.folder_store import FolderStore
+from shoestring.config.adaptation import AdaptationLimits
+from shoestring.config.guardrails import Guardrails
 from shoestring.core.datasets import Encoding
 from shoestring.core.types import Format
 from shoestring.data.formats.readers import open_rows, write_table
@@ -44,7 +46,10 @@ from shoestring.data.loading.loader import Loader
 from shoestring.data.loading.samples import Collator, SampleReader
 from shoestring.data.loading.selection import choose_share, read_selection, store_selection
 from shoestring.data.loading.shuffle import SampleCursor, sample_indices
-from shoestring.training.torch_ import checkpoint
+from shoestring.training.checkpoints import Checkpoint, Checkpoints, read_pointer
+from shoestring.training.contracts import TrainingSetup
+from shoestring.training.control.controller import Controller
+from shoestring.training.control.memory import remember
 
 RUN_ID, SHARE, PARTS = "resumed", 0.6, 3
 STEP_S, CHECKPOINT_STEPS = 0.002, 8
@@ -122,35 +127,64 @@ class Ranks:
             process.join()
 
 
+class OrderDigest:
+    """A learner whose state is the order of the rows: the digest of each epoch, and the rows of the current
+    one (int64)."""
+
+    def __init__(self, state: bytes = b"") -> None:
+        digests, _, rows = state.partition(b"\n")
+        self.epochs = digests.decode().split()
+        self.current: Ids = np.frombuffer(rows, np.int64)
+
+    def state(self) -> bytes:
+        return " ".join(self.epochs).encode() + b"\n" + self.current.tobytes()
+
+    def end_epoch(self) -> None:
+        self.epochs.append(hashlib.sha256(self.current.tobytes()).hexdigest())
+        self.current = np.zeros(0, np.int64)
+
+
+def checkpoint_at(cursor: SampleCursor, samples: int) -> Checkpoint:
+    """Return a checkpoint whose controller has decided nothing yet."""
+    setup = TrainingSetup(1, 1, 1, 1, 1.0, AdaptationLimits(), Guardrails())
+    return Checkpoint(
+        rows_sha256="rows",
+        samples=samples,
+        cursor=cursor,
+        memory=remember(Controller.start(setup, None), 1.0),
+        training_s=0.0,
+        spent_usd=Decimal(0),
+        sample_ranges=(),
+        starts=(),
+        windows=(),
+        is_shaped_by_budget=False,
+    )
+
+
 def train(start: Start) -> None:
     """Train from the last checkpoint on."""
     store, chance = FolderStore(start.folder), random.Random(start.attempt)
-    saved, _ = checkpoint.load(store, RUN_ID, "rows")
+    checkpoints = Checkpoints(store, RUN_ID, start.attempt)
+    saved, _ = checkpoints.load("rows")
     if saved:
-        cursor = SampleCursor(**saved["cursor"])
+        cursor, samples = saved.checkpoint.cursor, saved.checkpoint.samples
+        learner = OrderDigest(saved.parts["learner"])
     else:
         chosen = choose_share(start.rows, start.seed, SHARE)
-        saved = {
-            "rows_sha256": "rows",
-            "epochs": [],
-            "current": torch.zeros(0, dtype=torch.int64),
-            "samples": 0,
-        }
-        cursor = SampleCursor(seed=start.seed, selection=store_selection(store, chosen))
+        cursor, samples = SampleCursor(seed=start.seed, selection=store_selection(store, chosen)), 0
+        learner = OrderDigest()
     ranks = Ranks(start, cursor)
     for number in range(1, 1 << 30):
         epoch = cursor.epoch
         ids, cursor = ranks.step(start.batch_rows if chance.random() < 0.9 else chance.choice(BATCHES))
         if cursor.epoch > epoch:
-            saved["epochs"].append(hashlib.sha256(saved["current"].numpy().tobytes()).hexdigest())
-            saved["current"] = torch.zeros(0, dtype=torch.int64)
-        saved["current"] = torch.cat([saved["current"], torch.from_numpy(ids)])
-        saved["samples"] += len(ids)
+            learner.end_epoch()
+        learner.current = np.concatenate([learner.current, ids])
+        samples += len(ids)
         time.sleep(STEP_S)
-        done = start.epochs is not None and len(saved["epochs"]) >= start.epochs
+        done = start.epochs is not None and len(learner.epochs) >= start.epochs
         if done or not number % CHECKPOINT_STEPS:
-            saved["cursor"] = cursor.model_dump()
-            checkpoint.save(store, RUN_ID, saved, saved["samples"], start.attempt, cursor.selection)
+            checkpoints.save(checkpoint_at(cursor, samples), {"learner": learner.state()})
         if done:
             ranks.close()
             return
@@ -177,7 +211,7 @@ def started(start: Start) -> Iterator[int]:
         raise SystemExit(f"start {start.attempt} failed by itself")
 
 
-def run(folder: Path, first: Start, kills: int, chance: random.Random) -> tuple[Counter[str], dict[str, Any]]:
+def run(folder: Path, first: Start, kills: int, chance: random.Random) -> tuple[Counter[str], OrderDigest]:
     """Start and kill the training `kills` times, then let it end. Return counts, and the last checkpoint."""
     store, counts, seen = FolderStore(folder), Counter[str](), 0
     for attempt in range(1, kills + 1):
@@ -189,19 +223,20 @@ def run(folder: Path, first: Start, kills: int, chance: random.Random) -> tuple[
             # Before setsid(), the child has no group of its own, and no children.
             kill = os.killpg if os.getpgid(pid) == pid else os.kill
             kill(pid, signal.SIGKILL)
-        slots = checkpoint.read_pointer(store, RUN_ID).slots
+        slots = read_pointer(store, RUN_ID).slots
         samples = slots[0].samples if slots else 0
         counts["resumed from a checkpoint"] += attempt > 1 and seen > 0
         counts["went on before the kill"] += samples > seen
         counts[f"with {ranks} ranks"] += 1
         seen = samples
-    saved, _ = checkpoint.load(store, RUN_ID, "rows")
-    epochs = len(saved["epochs"]) + 2 if saved else 2
-    with started(replace(first, attempt=kills + 1, ranks=2, epochs=epochs)):
+    last = kills + 1
+    saved, _ = Checkpoints(store, RUN_ID, last).load("rows")
+    epochs = len(OrderDigest(saved.parts["learner"]).epochs) + 2 if saved else 2
+    with started(replace(first, attempt=last, ranks=2, epochs=epochs)):
         pass
-    saved, note = checkpoint.load(store, RUN_ID, "rows")
+    saved, note = Checkpoints(store, RUN_ID, last).load("rows")
     assert saved and not note, note
-    return counts, saved
+    return counts, OrderDigest(saved.parts["learner"])
 
 
 def main() -> None:
@@ -213,19 +248,18 @@ def main() -> None:
     args = parser.parse_args()
     kills, rows = (100, 20_000) if args.quick else (args.kills, args.rows)
     print(describe(), flush=True)
-    torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_parts(folder, rows)
         first = Start(folder, rows, attempt=0, seed=args.seed, batch_rows=1024, ranks=1, threads=1)
         counts, saved = run(folder, first, kills, random.Random(args.seed))
     chosen = choose_share(rows, args.seed, SHARE)
-    n, epochs = len(chosen), saved["epochs"]
+    n, epochs = len(chosen), saved.epochs
     expected = [
         hashlib.sha256(chosen[sample_indices(n, args.seed, epoch, 0, n)].tobytes()).hexdigest()
         for epoch in range(len(epochs))
     ]
-    begun = saved["current"].numpy()
+    begun = saved.current
     holds = epochs == expected and np.array_equal(
         begun, chosen[sample_indices(n, args.seed, len(epochs), 0, len(begun))]
     )

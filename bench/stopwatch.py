@@ -42,7 +42,7 @@ MORE_USD = ON_DEMAND * 20 / 3600
 STAGE = "evaluate"
 TIMEOUT_S = 400.0
 WORLD = """\
-schema_version: 4
+schema_version: 5
 name: stopwatch
 store: %s
 pools:

@@ -22,7 +22,7 @@ from shoestring.core.datasets import Encoding, Feature
 from shoestring.data.loading.samples import Collator, Samples
 from shoestring.data.recipe import TrainSettings
 from shoestring.training.torch_.byte_dropout import ByteDropout
-from shoestring.training.torch_.learner import Learner
+from shoestring.training.torch_.learner import NetLearner
 
 # The categorical features of flights, by number of categories, and its numeric features.
 CARDINALITIES, NUMBERS = (17, 4, 106, 13, 20), 12
@@ -30,7 +30,7 @@ BATCH_ROWS = TrainSettings().batch_rows
 EPOCH_ROWS = 262_144
 
 
-class PlainLearner(Learner):
+class PlainLearner(NetLearner):
     """A learner with PyTorch's defaults."""
 
     def __init__(self, encoding: Encoding, sample: Samples) -> None:
@@ -67,7 +67,7 @@ def made_up_rows(rng: np.random.Generator) -> tuple[Encoding, Samples]:
     return encoding, Collator(encoding, rows.dtype).collate(rows)
 
 
-def cpu_s(learner: Learner, rows: Samples, steps: int) -> float:
+def cpu_s(learner: NetLearner, rows: Samples, steps: int) -> float:
     """Return the CPU seconds of `steps` steps."""
     started_s = time.process_time()
     for step in range(steps):
@@ -86,7 +86,7 @@ def main() -> None:
     ratios = []
     for seed in range(args.seeds):
         encoding, rows = made_up_rows(np.random.default_rng(seed))
-        learners = [Learner(encoding, TrainSettings(), rows, EPOCH_ROWS), PlainLearner(encoding, rows)]
+        learners = [NetLearner(encoding, TrainSettings(), rows, EPOCH_ROWS), PlainLearner(encoding, rows)]
         for learner in learners:
             cpu_s(learner, rows, 20)
         # Each takes half of its steps first and half of them last.

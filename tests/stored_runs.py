@@ -11,11 +11,10 @@ from pathlib import Path
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.core.errors import CorruptObject, NotInStore
-from shoestring.core.record import SCHEMA_VERSION
 from shoestring.data.storage.blobs import load_manifest, open_blob
 from shoestring.data.storage.cache import find_outcome
 
-STORED = Path(__file__).parent / "stored" / f"v{SCHEMA_VERSION}" / "store"
+STORED = Path(__file__).parent / "stored" / "v4" / "store"
 DAY_S = 86400.0
 
 

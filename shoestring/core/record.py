@@ -14,15 +14,16 @@ from shoestring.core.canonical_json import json_text
 from shoestring.core.errors import RecipeError
 from shoestring.core.store_layout import MAX_PART_BYTES, is_key
 
-SCHEMA_VERSION: Final = 4
+SCHEMA_VERSION: Final = 5
 """The version of every stored object, world file and compiled pipeline.
 
 It rises when one of them changes its form.
 """
-SchemaVersion = Literal[3, 4]
+SchemaVersion = Literal[4, 5]
 """The versions that are read: this one and the one before.
 
-Version 4 only adds fields, each with a default, so a record of version 3 needs no translation.
+A record of version 4 needs no translation, but for a training: its curve is read as it is, and its checkpoint
+is refused.
 """
 
 

@@ -36,7 +36,7 @@ from shoestring.spending.audit.heads import LedgerHead
 from shoestring.spending.heartbeat import Heartbeat
 from shoestring.spending.ledger.chain import AccountChain
 from shoestring.spending.ledger.entry import read_head
-from shoestring.training.curve import TrainingCurve
+from shoestring.training.window_log import read_curve
 
 DATA_STAGES = ("ingest", "preprocess")
 
@@ -161,7 +161,7 @@ def read_run_story(store: Store, run_id: str) -> RunStory:
             LedgerHead(account=name, entries=head.number, sha256=head.sha256) for name, head in heads if head
         ),
         data=_read_if_present(store, store_layout.data_page(run_id), DataPage),
-        curve=_read_if_present(store, store_layout.curve(run_id), TrainingCurve),
+        curve=read_curve(store, run_id),
         evaluation=_read_if_present(store, store_layout.evaluation(run_id), EvaluationResults),
         data_sets=tuple(_data_sets(store, story)),
     )

@@ -5,7 +5,7 @@ nanoseconds.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from itertools import pairwise
@@ -51,8 +51,9 @@ class Meter:
 
     Moments (`*_s`) are `Clock.monotonic_s()` values, which agree across the processes of a machine.
     `limit_usd` is what may be spent before the exit, whose cost is not included. `deadline_s` None means no
-    deadline. `rate_changes` are the prices that replaced `usd_per_hour` since the start. Only the owner of
-    the meter changes it, by `update`.
+    deadline. `rate_changes` are the prices that replaced `usd_per_hour` since the start. `ends_s` is the
+    last moment at which neither the limit nor the deadline is exceeded at the current price: infinity if the
+    price is zero and there is no deadline. Only the owner of the meter changes it, by `update`.
     """
 
     usd_per_hour: Decimal
@@ -60,12 +61,17 @@ class Meter:
     limit_usd: Decimal
     deadline_s: float | None
     rate_changes: RateChanges = ()
+    ends_s: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.ends_s = self._end()
 
     def update(self, limit_usd: Decimal, rate_changes: RateChanges, deadline_s: float | None) -> None:
         """Replace the limit, the prices and the deadline. `rate_changes` holds all price changes since the
         start.
         """
         self.limit_usd, self.rate_changes, self.deadline_s = limit_usd, rate_changes, deadline_s
+        self.ends_s = self._end()
 
     @property
     def current_usd_per_hour(self) -> Decimal:
@@ -93,12 +99,7 @@ class Meter:
         )
         return paid / float(self.current_usd_per_hour)
 
-    @property
-    def ends_s(self) -> float:
-        """The last moment at which neither the limit nor the deadline is exceeded at the current price.
-
-        Infinity if the price is zero and there is no deadline.
-        """
+    def _end(self) -> float:
         since_s = self.rate_changes[-1][0] if self.rate_changes else self.started_s
         price, left = microusd(self.current_usd_per_hour), microusd(self.limit_usd - self.spent_usd(since_s))
         affordable_ns = left * NS_PER_HOUR // price - CLOCK_ERROR_NS if price else None

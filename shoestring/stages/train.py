@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
@@ -10,7 +10,6 @@ from pydantic import JsonValue
 from shoestring.core import store_layout
 from shoestring.core.datasets import Manifest
 from shoestring.core.interfaces import Store
-from shoestring.core.receipt import AdaptationChange, SpendForecast, TimeShares
 from shoestring.core.record import record_bytes
 from shoestring.core.types import Need, StageOutcome
 from shoestring.data.loading.open_split import open_split, require_encoding
@@ -19,16 +18,12 @@ from shoestring.data.loading.selection import choose_samples, read_selection, st
 from shoestring.data.recipe import Recipe, Task
 from shoestring.data.storage.blobs import load_manifest, put_blob
 from shoestring.stages.work import StageProgress, Work
+from shoestring.training.contracts import TrainingProgress
 from shoestring.training.curve import LossMetric
 from shoestring.training.model_record import ModelRecord
 
 if TYPE_CHECKING:
-    from shoestring.training.torch_.task import TrainingTask
-
-ProgressReporter = Callable[
-    [str, int, int, dict[str, float], tuple[AdaptationChange, ...], SpendForecast | None, TimeShares | None],
-    None,
-]
+    from shoestring.training.task import TrainingTask
 
 # Set-up is the supervisor's start, the import of torch, the last validation, and the exit.
 #
@@ -64,14 +59,14 @@ def settings(recipe: Recipe, seed: int) -> dict[str, JsonValue]:
 
 def run(work: Work) -> StageOutcome:
     """Train a model. Raises DataError, CorruptObject, StoreFull, StageFailed, StageStopped."""
-    from shoestring.training.torch_.loop import Training
-    from shoestring.training.torch_.training_state import depends_on_limits
+    from shoestring.training.loop import Training
+    from shoestring.training.torch_.learner import NetLearner
+    from shoestring.training.training_state import depends_on_limits
 
     manifest = load_manifest(work.store, work.inputs["data"])
     task = make_task(work, manifest)
-    trained = Training(task).run()
-    state = trained.state
-    weights_sha256 = put_blob(work.store, trained.weights)
+    trained = Training(task, NetLearner.of_task(task)).run()
+    state, weights_sha256 = trained.state, put_blob(work.store, trained.weights)
     model = ModelRecord(
         run_id=work.run_id,
         weights_sha256=weights_sha256,
@@ -121,13 +116,14 @@ def store_records(store: Store, model: ModelRecord) -> dict[str, str]:
 
 def make_task(work: Work, manifest: Manifest) -> TrainingTask:
     """Return what training needs of the work. The test split is not opened."""
-    from shoestring.training.torch_.task import TrainingTask
+    from shoestring.training.task import TrainingTask
 
     encoding = require_encoding(manifest)
     work.recipe.metric_for(encoding.task)
     train, selection = selected_rows(work, open_split(work.store, manifest, "train", work.scratch))
     validation = open_split(work.store, manifest, "val")
     max_samples = work.recipe.train.max_epochs * len(train)
+    metric = LOSS_METRICS.get(encoding.task, "log_loss")
     return TrainingTask(
         run_id=work.run_id,
         seed=work.seed,
@@ -135,12 +131,12 @@ def make_task(work: Work, manifest: Manifest) -> TrainingTask:
         settings=work.recipe.train,
         train=train,
         validation=validation,
-        metric=LOSS_METRICS.get(encoding.task, "log_loss"),
+        metric=metric,
         store=work.store,
         meter=work.meter,
         clock=work.clock,
         cores=work.cores,
-        report_progress=progress_reporter(work, max_samples),
+        report_progress=partial(report, work, metric, max_samples),
         should_stop=work.should_stop,
         adaptation_limits=work.policy.adaptation_limits,
         guardrails=work.policy.guardrails,
@@ -155,7 +151,7 @@ def selected_rows(work: Work, train: SampleReader) -> tuple[SampleReader, str]:
 
     A training that is resumed keeps the selection that its checkpoint names.
     """
-    from shoestring.training.torch_.checkpoint import read_pointer
+    from shoestring.training.checkpoints import read_pointer
 
     share = work.recipe.train.rows_share
     if share == 1:
@@ -166,30 +162,18 @@ def selected_rows(work: Work, train: SampleReader) -> tuple[SampleReader, str]:
     return train.subset(read_selection(work.store, selection, len(train))), selection
 
 
-def progress_reporter(work: Work, max_samples: int) -> ProgressReporter:
-    """Return the function through which training reports its progress. `max_samples`: those that the recipe
-    allows.
-    """
-
-    def report(
-        phase: str,
-        samples: int,
-        resumed_samples: int,
-        quality: dict[str, float],
-        changes: tuple[AdaptationChange, ...],
-        forecast: SpendForecast | None,
-        time_shares: TimeShares | None,
-    ) -> None:
-        progress = StageProgress(
-            phase=phase,
-            samples=samples,
-            resumed_samples=resumed_samples,
+def report(work: Work, metric: LossMetric, max_samples: int, progress: TrainingProgress) -> None:
+    """Report the progress of a training. `max_samples`: those that the recipe allows."""
+    forecast, best_loss = progress.forecast, progress.best_loss
+    work.report_progress(
+        StageProgress(
+            phase=progress.phase,
+            samples=progress.samples,
+            resumed_samples=progress.resumed_samples,
             total=forecast.planned_samples if forecast else max_samples,
-            quality=quality,
-            changes=changes,
+            quality={} if best_loss is None else {metric: best_loss},
+            changes=progress.changes,
             forecast=forecast,
-            time_shares=time_shares,
+            time_shares=progress.time_shares,
         )
-        work.report_progress(progress)
-
-    return report
+    )

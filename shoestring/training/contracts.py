@@ -1,14 +1,23 @@
-"""The values that pass between the training loop and its controller: plain numbers and sentences."""
+"""The types that the parts of a training share.
+
+The controller decides by plain numbers, a learner alone knows the model and its framework, and the loop
+passes these values between them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from shoestring.config.adaptation import AdaptationLimits
 from shoestring.config.guardrails import GuardrailAction, Guardrails
-from shoestring.core.receipt import Lever
+from shoestring.core.receipt import AdaptationChange, Lever, SpendForecast, TimeShares
+
+if TYPE_CHECKING:
+    from shoestring.data.loading.loader import Batch
+    from shoestring.data.loading.samples import Samples
 
 VALIDATIONS_PER_EPOCH = 2
 MIN_STEPS_PER_EPOCH, MIN_BATCH_ROWS = 32, 16
@@ -64,6 +73,16 @@ class RunPosition(NamedTuple):
         """The share of the budget that is gone, in [0, 1]."""
         return self.spent_s / (self.spent_s + self.left_s) if self.spent_s else 0.0
 
+    def after(self, rows: int) -> RunPosition:
+        """Return the position after more rows, at the throughput so far.
+
+        Within a window of steps no clock is read, so that a recorded window replays.
+        """
+        seconds = rows / self.rows_per_s if self.rows_per_s else 0.0
+        return RunPosition(
+            self.samples + rows, self.spent_s + seconds, max(0.0, self.left_s - seconds), self.rows_per_s
+        )
+
 
 class Signals(NamedTuple):
     """The measurements that are needed between steps only.
@@ -79,17 +98,82 @@ class Signals(NamedTuple):
 
 
 class Window(NamedTuple):
-    """Consecutive steps: their rows, and their seconds with the loading of these rows."""
+    """Consecutive steps: their rows, their seconds with the loading of these rows, and their number."""
 
     rows: int
     seconds: float
+    steps: int
+
+    def joined(self, later: Window) -> Window:
+        """Return the two windows as one."""
+        return Window(self.rows + later.rows, self.seconds + later.seconds, self.steps + later.steps)
+
+
+NO_STEPS = Window(0, 0.0, 0)
 
 
 class StepPlan(NamedTuple):
-    """The next step. `rate`: the learning rate as a multiple of the recipe's peak for the recipe's batch."""
+    """The next step.
+
+    `rate`: the learning rate as a multiple of the recipe's peak for the recipe's batch.
+    `is_shaped_by_budget`: more money or time would give the step a higher rate.
+    """
 
     rows: int
     rate: float
+    is_shaped_by_budget: bool = False
+
+
+class Progress(NamedTuple):
+    """One step as it was made: its samples, and their mean loss, which `Learner.metric` converts."""
+
+    samples: int
+    loss: float
+
+
+class Feed(Protocol):
+    """Gives a learner the samples of an epoch, in the order of the training."""
+
+    def next_batch(self, max_rows: int) -> Batch:
+        """Return the next samples, fewer than `max_rows` at the end of an epoch."""
+        ...
+
+
+Weights = Literal["last", "averaged"]
+"""The weights after the last step, and their average over recent ones, which is validated on the plateau."""
+
+
+class Learner(Protocol):
+    """A model that learns. The only part of a training that knows the model and its framework.
+
+    `validation_rows`: the largest batch that `validate` may be given.
+    """
+
+    validation_rows: int
+
+    def advance(self, plan: StepPlan, feed: Feed) -> Progress:
+        """Make one step."""
+        ...
+
+    def validate(self, batches: Iterable[Samples], weights: Weights | bytes) -> float:
+        """Return the loss over all samples, in the run's metric. Bytes are exported weights."""
+        ...
+
+    def metric(self, loss: float) -> float:
+        """Return a mean of step losses in the run's metric."""
+        ...
+
+    def state(self) -> bytes:
+        """Return everything that steps change, with the state of the random numbers."""
+        ...
+
+    def restore(self, state: bytes) -> None:
+        """Return to a state."""
+        ...
+
+    def export(self, weights: Weights) -> bytes:
+        """Return the weights of a model."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +202,10 @@ class GuardrailStop(NamedTuple):
     action: GuardrailAction
     reason: str
 
+    @property
+    def change(self) -> PlanChange:
+        return PlanChange("guardrail", "running", "stopped", self.reason)
+
 
 class Instructions(NamedTuple):
     """The loop's work after a validation: the states to keep, the one to continue from, and the changes to
@@ -127,3 +215,18 @@ class Instructions(NamedTuple):
     restore: Snapshot | None = None
     changes: tuple[PlanChange, ...] = ()
     stop: GuardrailStop | None = None
+
+
+class TrainingProgress(NamedTuple):
+    """What a training reports while it runs. `phase`: of the learning rate, or what the start has to say.
+
+    `resumed_samples`: those of earlier attempts. `best_loss`: None before the first validation.
+    """
+
+    phase: str
+    samples: int
+    resumed_samples: int
+    best_loss: float | None = None
+    changes: tuple[AdaptationChange, ...] = ()
+    forecast: SpendForecast | None = None
+    time_shares: TimeShares | None = None

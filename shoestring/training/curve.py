@@ -36,8 +36,8 @@ class CurvePoint(Record):
 
 
 class TrainingCurve(StoredRecord):
-    """The curve of a run, stored at runs/RUN_ID/curve.json. It is rewritten with every checkpoint and at
-    the end."""
+    """The curve of a run, as a report draws it. Version 4 stored it at runs/RUN_ID/curve.json, where a window
+    log is now."""
 
     run_id: str
     metric: LossMetric

@@ -112,7 +112,7 @@ def test_a_refused_route_gives_the_reason_and_the_exit_step_summarises_it(
             {"needs": '{"needs": []}'},
             "schema version 2 or older is not readable: this version of Shoestring reads schema version",
         ),
-        ({"needs": '{"schema_version": 4, "engine": "argo", "needs": []}'}, "no stages"),
+        ({"needs": '{"schema_version": 5, "engine": "argo", "needs": []}'}, "no stages"),
         ({"budget": "lots"}, "budget_usd: 'lots' is not an amount of dollars"),
         ({"budget": "$5"}, "budget_usd: '$5' is not an amount of dollars"),
     ],

@@ -17,7 +17,7 @@ from shoestring.data.storage.module_imports import ImportReader
 
 STAGES = ("ingest", "preprocess", "train", "evaluate")
 # What each stage imports when it runs, its imports inside functions included.
-LAZY = {"train": "shoestring.training.torch_.loop", "evaluate": "shoestring.training.torch_.predict"}
+LAZY = {"train": "shoestring.training.torch_.learner", "evaluate": "shoestring.training.torch_.predict"}
 
 CHANGE_EACH = """
 import json, sys

@@ -120,6 +120,8 @@ def test_a_run_and_a_whole_store_are_replayed(call: Call, finished_store: Path) 
                 "missing": {},
                 "not_replayable": {},
                 "records": {},
+                "windows": 0,
+                "trainings": {},
             },
         )
     folder = finished_store / "runs" / RUN_ID

@@ -22,8 +22,8 @@ from shoestring.runtime.admission.build_question import with_recipe_limits
 from shoestring.spending.meter import Meter
 from shoestring.stages import evaluate, ingest, preprocess, train
 from shoestring.stages.work import Work
-from shoestring.training.curve import TrainingCurve
 from shoestring.training.model_record import ModelRecord
+from shoestring.training.window_log import WindowLog
 
 
 def text_work(folder: Path, recipe: Recipe, stage: str, **inputs: str) -> Work:
@@ -83,7 +83,7 @@ def test_a_model_of_source_code_is_measured_in_bits_per_byte_beside_gzip(tmp_pat
     record = read_record(store, model.key, ModelRecord)
     assert record.encoding.vocabulary is not None and record.encoding.vocabulary.kind == "bytes"
     assert record.val_loss == model.metrics["val_bits_per_byte"]
-    assert read_record(store, "runs/r/curve.json", TrainingCurve).metric == "bits_per_byte"
+    assert read_record(store, "runs/r/curve.json", WindowLog).metric == "bits_per_byte"
 
 
 def test_the_needs_of_a_recipe_on_texts_count_tokens(tmp_path: Path) -> None:

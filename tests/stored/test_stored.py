@@ -28,8 +28,8 @@ from shoestring.runtime.launch.run_request import new_request
 from shoestring.spending.ledger.ledger import Ledger
 
 RELEASED = sorted(Path(__file__).parent.glob("v*"))
-MONTH_OF = {"v3": datetime(2026, 11, 28, tzinfo=UTC), "v4": datetime(2026, 11, 23, tzinfo=UTC)}
-ALGORITHM_OF = {"v3": 2, "v4": 3}
+MONTH_OF = {"v4": datetime(2026, 11, 23, tzinfo=UTC), "v5": datetime(2026, 11, 26, tzinfo=UTC)}
+ALGORITHM_OF = {"v4": 3, "v5": 3}
 """The version of the routing algorithm that made the stored decisions."""
 
 pytestmark = pytest.mark.slow
@@ -94,6 +94,8 @@ def test_a_stopped_run_resumes(stored: Stored) -> None:
     assert ran.json["status"] == "done"
     receipts = [json.loads(path.read_text()) for path in sorted(train_receipts(stored))]
     assert [each["attempt"] for each in receipts] == [1, 2]
+    is_same = stored.version.name == f"v{SCHEMA_VERSION}"
+    assert ("restarted from the beginning" in receipts[-1]["outcome"]["stop_reason"]) == (not is_same)
     assert stored.run("ledger", "verify").code == 0
     # Since its last start has ended, the ledger holds the digests of all its records.
     path = sorted(train_receipts(stored))[0]

@@ -17,7 +17,7 @@ from shoestring.config.adaptation import AdaptationLimits
 from shoestring.core.receipt import AdaptationChange
 from shoestring.data.recipe import TrainSettings
 from shoestring.spending.meter import Meter
-from shoestring.training.torch_.task import TrainedModel
+from shoestring.training.task import TrainedModel
 
 STEP_S, STEPS = 0.1, 600
 PRICE = Decimal(1)
@@ -60,7 +60,7 @@ def raise_price(bench: TrainingBench, after_s: float, times: int) -> None:
 
 def check_recalibrated(bench: TrainingBench, trained: TrainedModel) -> list[AdaptationChange]:
     assert bench.meter.spent_usd(bench.clock.at_s) <= bench.meter.limit_usd
-    points = trained.state.points
+    points = bench.points()
     assert max(point.learning_rate for point in points) == pytest.approx(LONG.learning_rate, rel=0.05)
     assert [point.learning_rate for point in points if point.train_loss is not None][
         -1
@@ -99,7 +99,7 @@ def test_when_the_policy_forbids_changes_the_guard_cuts_training_off(
     trained = bench.training().run()
     assert bench.meter.spent_usd(bench.clock.at_s) <= bench.meter.limit_usd
     assert trained.state.changes == []
-    assert trained.state.points[-2].learning_rate > 0.9 * LONG.learning_rate, "not annealed"
+    assert bench.points()[-2].learning_rate > 0.9 * LONG.learning_rate, "not annealed"
 
 
 def test_an_undisturbed_run_changes_nothing(tmp_path: Path) -> None:
@@ -125,6 +125,6 @@ def test_a_larger_batch_gets_a_higher_learning_rate_and_survives_a_restart(tmp_p
     changes = [change for change in trained.state.changes if change.lever == "batch"]
     assert changes, "steps that take as long whatever their rows are cheaper when they are larger"
     assert trained.state.controller.batch_rows == 32
-    assert max(point.learning_rate for point in trained.state.points) > 1.3 * LONG.learning_rate
+    assert max(point.learning_rate for point in bench.points()) > 1.3 * LONG.learning_rate
     again = replace(bench, clock=type(bench.clock)()).training()
     assert again.state.controller.batch_rows in (16, 32)

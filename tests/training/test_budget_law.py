@@ -23,8 +23,8 @@ from training_bench import TrainingBench, stop_after
 from shoestring.core.errors import StageStopped
 from shoestring.data.recipe import TrainSettings
 from shoestring.spending.meter import Meter, cost_usd
-from shoestring.training.torch_.loop import CHECKPOINT_EVERY_S
-from shoestring.training.torch_.task import TrainedModel
+from shoestring.training.loop import CHECKPOINT_EVERY_S
+from shoestring.training.task import TrainedModel
 
 SMALL = TrainSettings(max_epochs=10, hidden=(4,), bins=2, batch_rows=64, patience=3)
 
@@ -114,9 +114,11 @@ def test_the_budget_is_used_up(budget_s: float, step_s: float, validation_s: flo
         bench.validation_s = lambda: validation_s * chance.uniform(1, 1.5)
         training = bench.training()
         trained = training.run()
+        last = bench.points()[-1]
     assert trained.stop_reason == "the budget or the deadline was reached"
-    assert budget_s - clock.at_s <= training.guard.exit_s + 2 * max(0.2, 2 * step_s) + validation_s / 2 + 1e-6
-    assert trained.state.points[-1].learning_rate == 0.0
+    exit_s, last_step_s = training.measured.guard.exit_s, 2 * max(0.2, 2 * step_s)
+    assert budget_s - clock.at_s <= exit_s + last_step_s + validation_s / 2 + 1e-6
+    assert last.learning_rate == 0.0
 
 
 @pytest.mark.parametrize("budget_s", [0.0, 0.5, 0.7, 1.0])
@@ -125,7 +127,7 @@ def test_a_budget_too_small_for_a_step_gives_the_prior(tmp_path: Path, budget_s:
         tmp_path, meter=Meter(Decimal("0.04"), 0.0, Decimal(1), budget_s), validation_s=lambda: 0.01
     )
     training = bench.training()
-    assert training.position().left_s <= 0.4
+    assert training.measured.position().left_s <= 0.4
     trained = training.run()
     assert (trained.weights_source, trained.state.samples, trained.state.sample_ranges) == ("prior", 0, ())
     assert trained.stop_reason == "the budget or the deadline left no time for a first step"
@@ -140,9 +142,9 @@ def test_the_time_for_the_last_validation_is_never_used_earlier(tmp_path: Path) 
             tmp_path / str(budget_s), meter=Meter(Decimal("0.04"), 0.0, Decimal(1), budget_s)
         )
         bench.validation, bench.step_s, bench.validation_s = table(1000, 1), lambda: 0.3, lambda: 1.5
-        trained = bench.training().run()
+        bench.training().run()
         assert bench.clock.at_s <= budget_s
-        assert trained.state.points[-1].learning_rate == 0.0
+        assert bench.points()[-1].learning_rate == 0.0
 
 
 def test_a_checkpoint_never_uses_the_time_reserved_for_the_exit(tmp_path: Path) -> None:
@@ -153,6 +155,6 @@ def test_a_checkpoint_never_uses_the_time_reserved_for_the_exit(tmp_path: Path) 
         )
         bench.step_s, bench.put_s = lambda: 0.02, lambda: 0.19
         training = bench.training()
-        training.saved_s = 1.0 - CHECKPOINT_EVERY_S
+        training.measured.saved_s = 1.0 - CHECKPOINT_EVERY_S
         write_model(bench, training.run())
         assert bench.clock.at_s <= budget_s

@@ -92,7 +92,7 @@ def test_the_pace_is_the_measured_one_until_the_first_plan_and_then_the_planned_
     for number in range(WINDOWS_BEFORE_PLAN):
         assert now.throughput(position(pace=500 + number)) == 500 + number
         at = position(16_000 * (number + 1), left_s=1000.0, pace=2000.0)
-        now, change = now.after_window(Window(16_000, 8.0), at, signals())
+        now, change = now.after_window(Window(16_000, 8.0, 16), at, signals())
         assert change is None
     assert now.throughput(position(pace=9999)) == pytest.approx(2000)
     forecast = now.forecast(position(48_000, left_s=1000.0), signals())
@@ -103,7 +103,7 @@ def test_a_fixed_length_follows_the_first_plan_and_no_budget() -> None:
     now = controller(adaptation=AdaptationLimits(length=False))
     for number in range(1, WINDOWS_BEFORE_PLAN + 1):
         at = position(8000 * number, left_s=50.0 - 8 * number)
-        now, _ = now.after_window(Window(8000, 8.0), at, signals())
+        now, _ = now.after_window(Window(8000, 8.0, 16), at, signals())
     assert not now.schedule.follows_budget
     assert now.schedule.end_samples == 24_000 + 26_000
 
@@ -149,7 +149,7 @@ def capped(action: str, **also: Any) -> Controller:
     cap = EpochCap(max_usd=Decimal("0.10"), action=action)
     now = controller(guardrails=Guardrails(usd_per_epoch=cap), batch_rows=100, **also)
     for number in range(1, WINDOWS_BEFORE_PLAN + 1):
-        now, _ = now.after_window(Window(1600, 1.6), position(1600 * number), signals(validation_s=2.0))
+        now, _ = now.after_window(Window(1600, 1.6, 16), position(1600 * number), signals(validation_s=2.0))
     return now
 
 
@@ -171,7 +171,7 @@ def test_a_costly_epoch_is_made_cheaper_one_change_at_a_time() -> None:
         if todo.stop is not None:
             break
         # A new batch has to be measured before the next change.
-        now, _ = now.after_window(Window(1600, 1.0), at, costly)
+        now, _ = now.after_window(Window(1600, 1.0, 16), at, costly)
     assert levers == ["validation", "validation", "batch", "pool"]
     assert (now.validation_share, now.batch_rows) == (0.25, 200)
     assert todo.stop is not None and todo.stop.reason.endswith("no further saving is possible")

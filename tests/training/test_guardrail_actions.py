@@ -26,7 +26,7 @@ from shoestring.training.control.guardrails import (
     skill_score,
     skill_violation,
 )
-from shoestring.training.torch_.loop import Training
+from shoestring.training.loop import Training
 
 LEARNS = TrainSettings(max_epochs=8, hidden=(8,), bins=2, batch_rows=32, patience=99, learning_rate=0.02)
 PRICED = Meter(Decimal("3.6"), 0.0, Decimal(10), None)

@@ -6,7 +6,7 @@ import torch
 from shoestring.core.datasets import IMAGE_COLUMN, Encoding, ShapedField
 from shoestring.data.loading.samples import Samples
 from shoestring.data.recipe import TrainSettings
-from shoestring.training.torch_.learner import Learner
+from shoestring.training.torch_.learner import NetLearner
 from shoestring.training.torch_.net import NetInputs
 
 ENCODING = Encoding(
@@ -31,7 +31,7 @@ def images(rows: int) -> Samples:
 def test_the_net_for_tables_learns_from_pixels_alone() -> None:
     torch.manual_seed(0)
     samples = images(256)
-    learner = Learner(ENCODING, TrainSettings(hidden=(16,)), samples, len(samples))
+    learner = NetLearner(ENCODING, TrainSettings(hidden=(16,)), samples, len(samples))
     assert learner.net.hidden[0].in_features == 24
     before = learner.loss([samples], learner.net)
     for _ in range(60):

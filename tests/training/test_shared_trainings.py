@@ -17,8 +17,8 @@ from training_bench import TINY, TrainingBench, same_weights
 from shoestring.config.adaptation import AdaptationLimits
 from shoestring.core.receipt import AdaptationChange
 from shoestring.spending.meter import Meter
-from shoestring.training.torch_.task import TrainedModel
-from shoestring.training.torch_.training_state import depends_on_limits
+from shoestring.training.task import TrainedModel
+from shoestring.training.training_state import depends_on_limits
 
 SETTINGS = TINY.model_copy(update={"max_epochs": 12, "learning_rate": 0.02})
 
@@ -70,9 +70,11 @@ def test_a_training_that_saved_time_on_the_way_and_ended_by_itself_does_not_depe
     change = AdaptationChange(
         at=datetime(2026, 1, 1, tzinfo=UTC), samples=1, lever="batch", before="1", after="2", reason=""
     )
-    found.state.changes.append(change)
+    last = found.state.windows[-1]
+    found.state.windows.append(last.model_copy(update={"changes": (change,)}))
     assert not depends_on_limits(found.state)
-    found.state.changes.append(change.model_copy(update={"lever": "guardrail"}))
+    guardrail = change.model_copy(update={"lever": "guardrail"})
+    found.state.windows.append(last.model_copy(update={"changes": (guardrail,)}))
     assert depends_on_limits(found.state)
 
 

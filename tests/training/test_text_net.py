@@ -14,7 +14,7 @@ from shoestring.data.recipe import TrainSettings
 from shoestring.data.transforms.texts.byte_tokens import PADDING, START, ByteTokens
 from shoestring.data.transforms.texts.token_rows import pack_rows
 from shoestring.training.control.guardrails import prior_loss
-from shoestring.training.torch_.learner import Learner
+from shoestring.training.torch_.learner import NetLearner
 from shoestring.training.torch_.net import NetInputs
 from shoestring.training.torch_.text_net import IGNORED, TextNet, rows_at_once, token_losses
 
@@ -92,14 +92,14 @@ def test_an_untrained_net_has_the_loss_of_the_frequencies_and_learns_a_text() ->
     counts = np.bincount(samples.tokens[:, 1:].ravel(), minlength=256).astype(float)
     counts[[START, PADDING]] = 0
     described = encoding(counts / counts.sum())
-    learner = Learner(described, SETTINGS, samples, len(samples))
+    learner = NetLearner(described, SETTINGS, samples, len(samples))
     entropy = prior_loss(described)
     assert entropy == pytest.approx(math.log2(3), abs=0.01)
     assert learner.loss([samples], learner.net) == pytest.approx(entropy, abs=0.01)
     for _ in range(12):
         learner.step(samples, 0.02)
     assert learner.loss([samples], learner.net) < entropy / 4
-    assert learner.to_metric(math.log(2)) == 1.0
+    assert learner.metric(math.log(2)) == 1.0
 
 
 def test_an_evaluation_computes_as_many_rows_at_once_as_memory_allows() -> None:

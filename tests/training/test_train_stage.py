@@ -23,9 +23,9 @@ from shoestring.data.loading.selection import choose_share, read_selection
 from shoestring.data.run_records import read_record
 from shoestring.data.storage.blobs import load_manifest
 from shoestring.stages import train
-from shoestring.training.curve import TrainingCurve
+from shoestring.training.checkpoints import read_pointer
 from shoestring.training.model_record import ModelRecord, SampleRange
-from shoestring.training.torch_.checkpoint import read_pointer
+from shoestring.training.window_log import WindowLog
 
 ROWS = {"train": 3000, "val": 300, "test": 300}
 
@@ -61,9 +61,14 @@ def last_line(process: subprocess.Popen[str]) -> str:
 
 
 @pytest.mark.slow
-def test_a_repeatedly_killed_training_trains_every_row_once_an_epoch(tmp_path: Path) -> None:
+def test_a_repeatedly_killed_training_trains_every_row_once_an_epoch_to_the_same_weights(
+    tmp_path: Path,
+) -> None:
     key, chance, began = dataset(FolderStore(tmp_path), tmp_path, ROWS), random.Random(0), []
-    store = FolderStore(tmp_path)
+    store, whole = FolderStore(tmp_path), tmp_path / "whole"
+    for folder in ("blobs", "datasets"):
+        shutil.copytree(tmp_path / folder, whole / folder)
+    uninterrupted = StageOutcome.model_validate_json(last_line(start(whole, key)))
     for _ in range(3):
         process = start(tmp_path, key)
         assert process.stdout is not None
@@ -73,7 +78,7 @@ def test_a_repeatedly_killed_training_trains_every_row_once_an_epoch(tmp_path: P
         process.communicate()
     slots = read_pointer(store, "one").slots
     assert slots, "no checkpoint was written before a kill"
-    assert read_record(store, "runs/one/curve.json", TrainingCurve).points, "a killed run shows its curve"
+    assert read_record(store, "runs/one/curve.json", WindowLog).windows, "a killed run shows its curve"
     out, _ = start(tmp_path, key).communicate(timeout=120)
     lines = out.splitlines()
     outcome = StageOutcome.model_validate_json(lines[-1])
@@ -83,6 +88,7 @@ def test_a_repeatedly_killed_training_trains_every_row_once_an_epoch(tmp_path: P
         SampleRange(epoch=epoch, start=0, stop=ROWS["train"]) for epoch in range(EPOCHS)
     )
     assert model.samples == outcome.samples == EPOCHS * ROWS["train"]
+    assert outcome.artifact == uninterrupted.artifact
     assert model.stop_reason == f"all {EPOCHS} epochs are done"
     assert model.val_loss is not None and np.isfinite(model.val_loss)
     assert began[-1] > began[0], "no start went on from another's checkpoint"
@@ -107,7 +113,7 @@ def test_the_test_split_is_never_opened(without_test: tuple[Path, str]) -> None:
     assert outcome.metrics == {"val_log_loss": model.val_loss}
     assert outcome.artifact == f"blobs/{model.weights_sha256}"
     assert store.fetch(outcome.artifact).stat().st_size > 0
-    assert read_record(store, "runs/one/curve.json", TrainingCurve).points[-1].val_loss is not None
+    assert read_record(store, "runs/one/curve.json", WindowLog).windows[-1].val_loss is not None
 
 
 def test_a_share_of_the_rows_is_trained_and_named_and_kept_over_a_resume(
@@ -132,7 +138,7 @@ def test_a_share_of_the_rows_is_trained_and_named_and_kept_over_a_resume(
     assert model.sample_ranges == tuple(
         SampleRange(epoch=epoch, start=0, stop=100) for epoch in range(EPOCHS)
     )
-    shares = read_record(store, "runs/one/curve.json", TrainingCurve).time_shares
+    shares = read_record(store, "runs/one/curve.json", WindowLog).time_shares
     assert shares is not None and shares.read + shares.decode + shares.compute == pytest.approx(1)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +12,11 @@ from training_bench import TINY, TrainingBench, class_prior_loss, same_weights, 
 
 from shoestring.core.datasets import Encoding, Feature
 from shoestring.core.errors import StageFailed, StageStopped
+from shoestring.core.receipt import TimeShares
 from shoestring.data.loading.loader import LoaderTimes
 from shoestring.data.recipe import TrainSettings
-from shoestring.data.run_records import read_record
-from shoestring.training.contracts import MIN_STEPS_PER_EPOCH
-from shoestring.training.curve import TrainingCurve
-from shoestring.training.torch_.checkpoint import from_bytes
+from shoestring.training.contracts import MIN_STEPS_PER_EPOCH, NO_STEPS
+from shoestring.training.torch_.learner import from_bytes
 
 LEARNING = TrainSettings(
     max_epochs=6, hidden=(16,), bins=8, dropout=0.0, category_dropout=0.0, learning_rate=0.01
@@ -49,7 +47,7 @@ def test_a_diverged_training_fails_with_its_learning_rate_and_leaves_no_model(tm
         StageFailed, match=r"diverged at \d+ samples.*train.learning_rate in the recipe \(it is 1e\+38\)"
     ):
         TrainingBench(tmp_path, settings=settings).training().run()
-    assert list(tmp_path.rglob("*.pt")) == []
+    assert list(tmp_path.rglob("*.part")) == []
 
 
 def test_regression_losses_are_in_the_unit_of_y(tmp_path: Path) -> None:
@@ -67,9 +65,9 @@ def test_regression_losses_are_in_the_unit_of_y(tmp_path: Path) -> None:
     )
     trained = bench.training().run()
     assert trained.val_loss == pytest.approx(10, rel=0.15)
-    losses = [point.train_loss for point in trained.state.points if point.train_loss is not None]
+    losses = [point.train_loss for point in bench.points() if point.train_loss is not None]
     assert losses[-1] == pytest.approx(10, rel=0.3)
-    assert bench.reports[-1][2]["rmse"] == pytest.approx(10, rel=0.3)
+    assert bench.reports[-1].best_loss == pytest.approx(10, rel=0.3)
     assert bench.training().learner.loss(
         [samples(rows[4000:], encoding)], bench.training().learner.net
     ) == pytest.approx(51, rel=0.1)
@@ -117,24 +115,13 @@ def test_a_small_table_gets_small_batches_and_a_large_one_the_batch_size_of_the_
     assert batch(100_000) == 1024
 
 
-def test_a_short_batch_has_a_proportionally_lower_learning_rate(tmp_path: Path) -> None:
-    """The 20 rows between two validations make one batch of 16 and one of 4."""
-    bench = TrainingBench(tmp_path, train=table(40, 0), settings=TINY.model_copy(update={"max_epochs": 50}))
-    points = [point for point in bench.training().run().state.points if point.train_loss is not None]
-    batches = [
-        (after.samples - before.samples, after.learning_rate) for before, after in pairwise(points[20:30])
-    ]
-    assert {rows for rows, _ in batches} == {16, 4}
-    assert all(rate == pytest.approx(TINY.learning_rate * rows / 16) for rows, rate in batches)
-
-
 def test_the_final_weights_are_the_better_of_annealed_and_averaged(tmp_path: Path) -> None:
     bench = TrainingBench(
         tmp_path, settings=TINY.model_copy(update={"max_epochs": 20, "learning_rate": 0.05, "patience": 2})
     )
     training = bench.training()
     trained = training.run()
-    val_losses = [point.val_loss for point in trained.state.points if point.val_loss is not None]
+    val_losses = [point.val_loss for point in bench.points() if point.val_loss is not None]
     assert trained.val_loss == min(val_losses[-1], trained.state.controller.best_loss)
     training.learner.net.load_state_dict(from_bytes(trained.weights))
     assert training.learner.loss([samples(bench.validation)], training.learner.net) == pytest.approx(
@@ -142,16 +129,17 @@ def test_the_final_weights_are_the_better_of_annealed_and_averaged(tmp_path: Pat
     )
 
 
-def test_the_curve_is_stored_with_the_first_checkpoint(tmp_path: Path) -> None:
+def test_the_log_is_stored_with_the_first_checkpoint(tmp_path: Path) -> None:
     bench = TrainingBench(tmp_path, should_stop=stop_after(30))
     with pytest.raises(StageStopped):
         bench.training().run()
-    half = read_record(bench.store, "runs/one/curve.json", TrainingCurve)
+    half = bench.log()
     replace(bench, should_stop=lambda: False).training().run()
-    done = read_record(bench.store, "runs/one/curve.json", TrainingCurve)
-    assert 0 < len(half.points) < len(done.points)
-    assert done.points[: len(half.points)] == half.points
-    assert done.points[-1].val_loss is not None
+    done = bench.log()
+    assert 0 < len(half.windows) < len(done.windows)
+    assert done.windows[: len(half.windows)] == half.windows
+    assert done.windows[-1].val_loss is not None
+    assert [each.first_window for each in done.starts] == [0, len(half.windows)]
 
 
 def test_checkpoints_are_less_frequent_on_a_slow_store(tmp_path: Path) -> None:
@@ -165,20 +153,21 @@ def test_checkpoints_are_less_frequent_on_a_slow_store(tmp_path: Path) -> None:
 
         bench = TrainingBench(tmp_path / str(put_s), step_s=lambda: 1.7, put_s=take)
         bench.training().run()
-        saves = (len(puts) - 1) // 3
+        saves = (len(puts) - 1) // 4
         assert 1 <= saves <= most
 
 
-def test_a_window_of_the_loaders_times_is_reported(tmp_path: Path) -> None:
+def test_the_bottleneck_of_the_last_seconds_is_reported(tmp_path: Path) -> None:
     bench = TrainingBench(tmp_path)
     training = bench.training()
-    training.record_times(LoaderTimes(4.0, 3.0, 2.0, 1.0))
-    training.report_progress()
-    assert bench.time_shares is None
-    training.record_times(LoaderTimes(6.0, 3.0, 2.0, 1.0))
-    training.report_progress()
-    assert bench.time_shares is not None and bench.time_shares.bottleneck == "read"
-    assert bench.time_shares.compute == 0.5
-    training.record_times(LoaderTimes(16.0, 3.5, 2.0, 2.0))
-    training.report_progress()
-    assert (bench.time_shares.bottleneck, bench.time_shares.decode) == ("compute", 0.05)
+
+    def reported(times: LoaderTimes) -> TimeShares | None:
+        training.measured.record_window(NO_STEPS, times)
+        training.report(at_once=True)
+        return bench.time_shares
+
+    assert reported(LoaderTimes(4.0, 3.0, 2.0, 1.0)) is None
+    shares = reported(LoaderTimes(6.0, 3.0, 2.0, 1.0))
+    assert shares is not None and (shares.bottleneck, shares.compute) == ("read", 0.5)
+    shares = reported(LoaderTimes(16.0, 3.5, 2.0, 2.0))
+    assert shares is not None and (shares.bottleneck, shares.decode) == ("compute", 0.05)

@@ -21,10 +21,14 @@ from shoestring.core.receipt import AdaptationChange, SpendForecast, TimeShares
 from shoestring.data.formats.readers import EncodedRows
 from shoestring.data.loading.samples import Collator, SampleReader, Samples
 from shoestring.data.recipe import TrainSettings
+from shoestring.data.run_records import read_record
 from shoestring.spending.meter import Meter
-from shoestring.training.torch_.checkpoint import from_bytes
-from shoestring.training.torch_.loop import Training
-from shoestring.training.torch_.task import TrainingTask
+from shoestring.training.contracts import TrainingProgress
+from shoestring.training.curve import CurvePoint
+from shoestring.training.loop import Training
+from shoestring.training.task import TrainingTask
+from shoestring.training.torch_.learner import NetLearner, from_bytes
+from shoestring.training.window_log import WindowLog
 
 TINY = TrainSettings(max_epochs=3, hidden=(8,), bins=2, batch_rows=32, patience=99)
 LIMITS, GUARDRAILS = AdaptationLimits(), Guardrails()
@@ -82,7 +86,7 @@ class TrainingBench:
     meter: Meter = FREE
     seed: int = 0
     should_stop: Callable[[], bool] = lambda: False
-    reports: list[tuple[str, int, dict[str, float]]] = field(default_factory=list)
+    reports: list[TrainingProgress] = field(default_factory=list)
     forecasts: list[SpendForecast] = field(default_factory=list)
     time_shares: TimeShares | None = None
     limits: AdaptationLimits = LIMITS
@@ -93,19 +97,18 @@ class TrainingBench:
     validation_s: Callable[[], float] = lambda: 0.0
     put_s: Callable[[], float] = lambda: 0.0
 
-    def report(
-        self,
-        phase: str,
-        samples: int,
-        began: int,
-        quality: dict[str, float],
-        changes: tuple[AdaptationChange, ...],
-        forecast: SpendForecast | None,
-        time_shares: TimeShares | None,
-    ) -> None:
-        self.reports.append((phase, samples, quality))
-        self.changes, self.time_shares = changes, time_shares
-        self.forecasts += [forecast] if forecast else []
+    def report(self, progress: TrainingProgress) -> None:
+        self.reports.append(progress)
+        self.changes, self.time_shares = progress.changes, progress.time_shares
+        self.forecasts += [progress.forecast] if progress.forecast else []
+
+    def log(self) -> WindowLog:
+        """Return the log of the training as it is stored."""
+        return read_record(self.store, "runs/one/curve.json", WindowLog)
+
+    def points(self) -> tuple[CurvePoint, ...]:
+        """Return the curve of the training as it is stored."""
+        return self.log().curve.points
 
     @property
     def store(self) -> SlowStore:
@@ -133,14 +136,15 @@ class TrainingBench:
 
     def training(self) -> Training:
         """Return one start of the training. Every forward pass of a step takes `step_s()`."""
-        training = Training(self.task())
+        task = self.task()
+        learner = NetLearner.of_task(task)
 
         def tick(net: torch.nn.Module, *_: object) -> None:
             if net.training:
                 self.clock.sleep(self.step_s())
 
-        training.learner.net.register_forward_hook(tick)
-        return training
+        learner.net.register_forward_hook(tick)
+        return Training(task, learner)
 
 
 def stop_after(steps: int) -> Callable[[], bool]:
@@ -152,3 +156,11 @@ def stop_after(steps: int) -> Callable[[], bool]:
 def same_weights(one: bytes, other: bytes) -> bool:
     left, right = from_bytes(one), from_bytes(other)
     return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
+
+
+def damage(folder: Path, name: str) -> None:
+    """Change a byte of a checkpoint or of one of its parts."""
+    path = folder / "runs/one/checkpoints" / name
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)

@@ -30,6 +30,9 @@ from shoestring.spending.audit.run_records import changed_records
 from shoestring.spending.audit.verify import load_anchors
 from shoestring.spending.ledger.chain import AccountChain
 from shoestring.spending.ledger.ledger import account_names
+from shoestring.training.control.controller import CONTROLLER_VERSION
+from shoestring.training.replay import replay_differences
+from shoestring.training.window_log import read_log
 
 MAX_LINES = 40
 """Lines of each difference that are shown when several decisions are replayed."""
@@ -40,8 +43,12 @@ SUMMARIES = {
     "differs": "this version decides differently",
     "not-replayable": "made by another version of the algorithm, so it cannot be replayed here",
     "record": "not as it was when its run ended",
+    "training": "this version trains differently",
 }
 """The last line for each verdict that is not "same"."""
+
+WHAT = {"record": "records", "training": "trainings"}
+"""What is counted for a verdict about no decision."""
 
 
 TargetArgument = Annotated[
@@ -53,12 +60,17 @@ TargetArgument = Annotated[
 @dataclass(frozen=True, slots=True)
 class Checked:
     """The result of replaying one decision, and the text to show with it. Verdict "record": `name` is another
-    record of the run.
+    record of the run. `windows`: those of a training, which was replayed instead of a decision.
     """
 
     name: str
     verdict: str
     text: str
+    windows: int = 0
+
+    @property
+    def is_decision(self) -> bool:
+        return self.verdict != "record" and not self.windows
 
 
 @takes_world
@@ -69,17 +81,18 @@ def replay(
 ) -> None:
     """Make recorded decisions again and compare every byte.
 
-    Each decision is made from the question in its record. A decision in a store is also compared with the
-    digest that the ledger reserved money for, the receipts and results of a run with the digests that the
-    ledger holds since the run ended, and its summary with its records. The exit code is 1 if a decision or
-    another record differs, was changed, is missing, or if a decision was made by another version of the
-    algorithm, which cannot be replayed.
+    Each decision is made from the question in its record. The plans and changes of a training are made again
+    from the measurements in its log. A decision in a store is also compared with the digest that the ledger
+    reserved money for, the receipts and results of a run with the digests that the ledger holds since the run
+    ended, and its summary with its records. The exit code is 1 if a decision, a training or another record
+    differs, was changed, is missing, or if a decision was made by another version of the algorithm, which
+    cannot be replayed.
     """
     found = list(_checked(target, source))
     typer.echo(json.dumps(_as_json(found), indent=1) if as_json else _as_text(found))
     for verdict, sentence in SUMMARIES.items():
         if named := [each.name for each in found if each.verdict == verdict]:
-            what = "records" if verdict == "record" else f"of {count_decisions(found)} decisions"
+            what = WHAT.get(verdict) or f"of {count_decisions(found)} decisions"
             which = named[0] if len(named) == 1 else f"{len(named)} {what}"
             typer.echo(f"shoestring: {which}: {sentence}", err=True)
     if any(each.verdict != "same" for each in found):
@@ -87,7 +100,11 @@ def replay(
 
 
 def count_decisions(found: list[Checked]) -> int:
-    return sum(each.verdict != "record" for each in found)
+    return sum(each.is_decision for each in found)
+
+
+def count_same(found: list[Checked]) -> int:
+    return sum(each.is_decision and each.verdict == "same" for each in found)
 
 
 def _as_json(found: list[Checked]) -> dict[str, Any]:
@@ -96,17 +113,19 @@ def _as_json(found: list[Checked]) -> dict[str, Any]:
 
     return {
         "decisions": count_decisions(found),
-        "same": sum(each.verdict == "same" for each in found),
+        "same": count_same(found),
         "differences": texts("differs"),
         "changed": texts("changed"),
         "missing": texts("missing"),
         "not_replayable": texts("not-replayable"),
         "records": texts("record"),
+        "windows": sum(each.windows for each in found),
+        "trainings": texts("training"),
     }
 
 
 def _as_text(found: list[Checked]) -> str:
-    same = sum(each.verdict == "same" for each in found)
+    same = count_same(found)
     if same == len(found) == 1:
         return f"{found[0].name}: the same decision, byte for byte"
     max_lines, parts = MAX_LINES if len(found) > 1 else None, []
@@ -117,7 +136,9 @@ def _as_text(found: list[Checked]) -> str:
             if max_lines is not None and len(lines) > max_lines:
                 parts.append(f"... {len(lines) - max_lines} more lines")
     count = count_decisions(found)
-    return "\n".join([*parts, f"{count} decisions replayed: {same} the same, byte for byte"])
+    windows = sum(each.windows for each in found)
+    trained = f"; {windows:,} windows of training replayed" if windows else ""
+    return "\n".join([*parts, f"{count} decisions replayed: {same} the same, byte for byte{trained}"])
 
 
 def _check(name: str, data: bytes, changed: str = "") -> Checked:
@@ -181,3 +202,13 @@ def _checked_in_store(store: Store, run: str) -> Iterator[Checked]:
     for run in sorted({key.split("/")[1] for key in keys}):
         if reason := changed_summary(store, run):
             yield Checked(store_layout.summary(run), "record", reason)
+        yield from _check_training(store, run)
+
+
+def _check_training(store: Store, run_id: str) -> Iterator[Checked]:
+    """Yield what a replay of a run's training finds, if its log is of this version of the controller."""
+    log, key = read_log(store, run_id), store_layout.curve(run_id)
+    if log is None or log.controller != CONTROLLER_VERSION:
+        return
+    differences = list(replay_differences(log))
+    yield Checked(key, "training" if differences else "same", "\n".join(differences), len(log.windows))

@@ -101,7 +101,8 @@ class Loader:
             raise ValueError(f"{cursor} is outside the data set of {len(rows)} rows")
         if not 0 <= rank < ranks:
             raise ValueError(f"there is no rank {rank} of {ranks}: ranks are 0 to {ranks - 1}")
-        self._rows, self._cursor, self._rank, self._ranks = rows, cursor, rank, ranks
+        self._rows, self._began, self._rank, self._ranks = rows, cursor, rank, ranks
+        self._epoch, self._position = cursor.epoch, cursor.position
         # The block that the trainer reads, and those ahead of it, at most two for each thread.
         self._max_ahead = 2 * threads
         own_rows = prefetch_bytes // (self._max_ahead + 1) // rows.row_bytes
@@ -115,7 +116,7 @@ class Loader:
     @property
     def cursor(self) -> SampleCursor:
         """The position of the next batch."""
-        return self._cursor
+        return self._began.model_copy(update={"epoch": self._epoch, "position": self._position})
 
     @property
     def wait_share(self) -> float:
@@ -128,7 +129,7 @@ class Loader:
 
     def next_batch(self, max_rows: int) -> Batch:
         """Return the next batch of `max_rows` rows of all ranks; fewer at the end of an epoch."""
-        epoch, start = self._cursor.epoch, self._cursor.position
+        epoch, start = self._epoch, self._position
         if start == len(self._rows):
             epoch, start = epoch + 1, 0
         stop, at, pieces = min(start + max_rows, len(self._rows)), start, list[Samples]()
@@ -141,7 +142,7 @@ class Loader:
             at = until
             if at == block.stop:
                 self._drop_first()
-        self._cursor = self._cursor.model_copy(update={"epoch": epoch, "position": stop})
+        self._epoch, self._position = epoch, stop
         return Batch(epoch, start, stop, Samples.joined(pieces))
 
     def _own_before(self, position: int) -> int:
@@ -163,7 +164,7 @@ class Loader:
 
     def _gather_ahead(self) -> None:
         while len(self._blocks) <= self._ahead:
-            epoch, start = self._cursor.epoch, self._cursor.position
+            epoch, start = self._epoch, self._position
             if self._blocks:
                 epoch, start = self._blocks[-1].epoch, self._blocks[-1].stop
             if start == len(self._rows):
@@ -174,7 +175,7 @@ class Loader:
 
     def _gather(self, epoch: int, start: int, stop: int) -> GatheredSamples:
         """Read and decode the rows of this rank at positions [start, stop)."""
-        cursor, started_s = self._cursor, time.perf_counter()
+        cursor, started_s = self._began, time.perf_counter()
         before, count = self._own_before(start), self._own_before(stop) - self._own_before(start)
         first = self._rank + before * self._ranks if count else start
         positions = self._rows.positions(cursor, epoch, first, count, self._ranks)

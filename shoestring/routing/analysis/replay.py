@@ -46,7 +46,9 @@ def replay(data: bytes) -> Replay:
             text=f"not replayable: version {version} of the algorithm made it, and this code has version "
             f"{ALGORITHM_VERSION}; replay it with the code of that time",
         )
-    remade = record_bytes(decide(recorded.question))
+    # A decision that the schema version before wrote is the same one, with its version.
+    decision = decide(recorded.question)
+    remade = record_bytes(decision.model_copy(update={"schema_version": recorded.schema_version}))
     if remade == data:
         return Replay(verdict="same")
     before, after = data.decode().splitlines(keepends=True), remade.decode().splitlines(keepends=True)

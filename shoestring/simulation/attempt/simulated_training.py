@@ -114,7 +114,7 @@ class SimulatedTraining:
     def _end_window(self, now_s: float) -> None:
         at, signals = self._position(now_s), self._signals(now_s)
         rows = WINDOW_STEPS * self._controller.batch_rows
-        window = Window(rows, rows * self._steps_s_per_row())
+        window = Window(rows, rows * self._steps_s_per_row(), WINDOW_STEPS)
         self._controller, change = self._controller.after_window(window, at, signals)
         if not self._controller.schedule.follows_budget:
             self._work.end_at(max(1, self._controller.schedule.end_samples - self._resumed))
@@ -137,7 +137,7 @@ class SimulatedTraining:
         if any(change.lever != "guardrail" for change in todo.changes):
             self.disturb(now_s)
         if todo.stop is not None:
-            self._record(now_s, PlanChange("guardrail", "running", "stopped", todo.stop.reason))
+            self._record(now_s, todo.stop.change)
             cause: Cause = "stop-requested" if todo.stop.action == "pause" else "guardrail"
             self._attempt.stop(todo.stop.reason, cause)
 

@@ -138,7 +138,7 @@ def _read_chain(store: Store, name: str, listed: set[int]) -> AccountChain:
     last = max(listed, default=0)
     chain = AccountChain(store, name, last)
     read = chain.account.number
-    hinted = (hint.number if hint else 0, chain.checkpoint.last_number if chain.checkpoint else 0)
+    hinted = (hint.number if hint else 0, chain.checkpoint.named_by if chain.checkpoint else 0)
     if (known := max(last, *hinted)) > read:
         raise LedgerCorrupt(name, read + 1, f"is missing, but an entry {known} exists or existed")
     if inside := sorted(number for number in listed - chain.object_numbers if number <= read):

@@ -26,7 +26,6 @@ from shoestring.spending.ledger.entry import (
     Sha256,
     StoredObject,
     is_empty,
-    is_none,
     read_object,
 )
 from shoestring.spending.ledger.settled_index import RequestIndex, SettledReservations
@@ -59,15 +58,7 @@ class AccountCheckpoint(StoredRecord):
     account: AccountName
     number: int
     head: Sha256
-    named_in: int | None = Field(
-        None,
-        exclude_if=is_none,
-        description="number of the object with the entry that names this checkpoint; null: none does, because"
-        " an earlier version wrote it",
-    )
-    object_number: int | None = Field(
-        None, exclude_if=is_none, description="of an earlier version's checkpoint; not used"
-    )
+    named_in: int = Field(description="number of the object with the entry that names this checkpoint")
     parent: str | None
     campaign: str | None
     cap_microusd: int | None
@@ -108,24 +99,16 @@ def checkpoint_is_due(number: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SavedAccount:
-    """An account as of its checkpoint, the checkpoint's digest, and the number of the object that names it.
-
-    `named_in` None: no entry names it.
-    """
+    """An account as of its checkpoint, its digest, and the number of the object that names it."""
 
     account: Account
     sha256: str
-    named_in: int | None
+    named_in: int
 
     @property
     def named_by(self) -> int:
         """The number of the entry that names the checkpoint: the one after it."""
         return self.account.number + 1
-
-    @property
-    def last_number(self) -> int:
-        """The number of the last entry that existed when the checkpoint was written."""
-        return self.named_by if self.named_in else self.account.number
 
 
 def make_checkpoint(account: Account, named_in: int) -> HashedCheckpoint:
@@ -189,16 +172,12 @@ def load_checkpoint(store: Store, name: str) -> SavedAccount | None:
     return SavedAccount(_restore(found.checkpoint), found.sha256, found.checkpoint.named_in)
 
 
-def restore(store: Store, saved: SavedAccount) -> tuple[Account, StoredObject] | None:
+def restore(store: Store, saved: SavedAccount) -> tuple[Account, StoredObject]:
     """Return the account after the object that names its checkpoint, and that object.
-
-    None: no entry names the checkpoint, because an earlier version wrote it.
 
     Raises:
         LedgerCorrupt: the entry that should name the checkpoint is missing, or names another one.
     """
-    if saved.named_in is None:
-        return None
     account = saved.account
     stored = read_object(store, account.name, saved.named_in)
     later = [each for each in (stored.entries if stored else ()) if each.entry.number >= saved.named_by]
@@ -242,7 +221,7 @@ def compare_checkpoint(saved: SavedAccount, computed: Account, last: Entry) -> N
             computed.number,
             "does not give the state that checkpoint.json has for that entry: delete that file",
         )
-    if computed.number == saved.named_by and saved.named_in and last.checkpoint != saved.sha256:
+    if computed.number == saved.named_by and last.checkpoint != saved.sha256:
         raise LedgerCorrupt(
             computed.name, computed.number, "does not name checkpoint.json: that file was replaced; delete it"
         )

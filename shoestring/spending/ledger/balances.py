@@ -31,8 +31,6 @@ class Balances:
     `cap_microusd` None means no limit. `cap_entry` is the number of the entry that set the cap, and
     `object_number` the number of the object that holds the last entry. The dicts by stage are in
     micro-dollars. `overruns` is what settled reservations cost beyond what was left, in micro-dollars.
-    `needs_checkpoint`: the account's checkpoint is one that no entry names, so it was read
-    from its first entry, and the next entry writes another checkpoint.
 
     Each update is O(1), also after a restore from a checkpoint: `requests` and `settled` unpack their history
     when it is needed.
@@ -47,7 +45,7 @@ class Balances:
         self.cap_microusd: int | None = None
         self.initial_cap_microusd: int | None = None
         self.cap_entry = 0
-        self.closed = self.needs_checkpoint = False
+        self.closed = False
         self.spent_microusd = self.held_microusd = self.released_microusd = 0
         self.reservations: dict[str, OpenReservation] = {}
         self.settled = SettledReservations()

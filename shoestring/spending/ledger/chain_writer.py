@@ -128,11 +128,8 @@ class ChainWriter:
             and (saved := account_checkpoint.load_checkpoint(self.store, name))
             and saved.account.number > account.number
         ):
-            if restored := account_checkpoint.restore(self.store, saved):
-                account, stored = restored
-                self._remember(name, stored)
-            else:
-                account.needs_checkpoint = True
+            account, stored = account_checkpoint.restore(self.store, saved)
+            self._remember(name, stored)
         for stored in read_objects(self.store, name, account.number, hint.number):
             self._apply(account, stored)
         return account
@@ -232,7 +229,6 @@ class ChainWriter:
             self.store.put(store_layout.ledger_head(account.name), record_bytes(head))
             if checkpoint:
                 account_checkpoint.write_checkpoint(self.store, checkpoint)
-                account.needs_checkpoint = False
 
     def _same_request(self, draft: Entry, hashed: HashedEntry) -> HashedEntry:
         """Return the entry that this request wrote before. Raises LedgerConflict if its content differs."""

@@ -153,7 +153,6 @@ class GroupCommit:
                 entries.append(hashed)
                 checkpoint = made or checkpoint
                 trial.apply(hashed)
-                trial.needs_checkpoint = False
         # After a batch, one lone proposal is no sign yet that all other writers are done.
         contended = len(entries) > 1 or account.object_number < account.number
         return NextObject(StoredObject(tuple(entries), contended), checkpoint)
@@ -167,7 +166,7 @@ def next_entry(
     When a checkpoint is due, the entry names the one that is returned with it.
     """
     number, checkpoint = account.number + 1, None
-    if account.number and (account.needs_checkpoint or checkpoint_is_due(number)):
+    if account.number and checkpoint_is_due(number):
         checkpoint = make_checkpoint(account, object_number)
     position = {"number": number, "prev": account.head, "at": clock.now()}
     entry = draft.model_copy(update={**position, "checkpoint": checkpoint.sha256 if checkpoint else None})

@@ -14,6 +14,7 @@ from typing import NamedTuple, Self
 from shoestring.config.guardrails import SkillFloor
 from shoestring.core.receipt import SpendForecast
 from shoestring.training.contracts import (
+    NO_STEPS,
     GuardrailStop,
     Instructions,
     PlanChange,
@@ -24,7 +25,7 @@ from shoestring.training.contracts import (
     TrainingSetup,
     Window,
 )
-from shoestring.training.control.drift import SpendTracker, TrainingPosition
+from shoestring.training.control.drift import WINDOW_STEPS, SpendTracker, TrainingPosition
 from shoestring.training.control.guardrails import (
     MAX_ROLLBACKS,
     ROLLBACK_RATE_FACTOR,
@@ -39,6 +40,9 @@ from shoestring.training.control.schedule import (
     planned_warmup_samples,
 )
 from shoestring.training.curve import SchedulePhase
+
+CONTROLLER_VERSION = 1
+"""Rises when the same numbers lead to other plans or changes."""
 
 
 class Mark(NamedTuple):
@@ -55,7 +59,7 @@ class Controller:
 
     Each method returns a new controller. `rate_factor` is what rollbacks left of the learning rate.
     `rollback_to` is the last validation above the skill floor. `cost_mark` is the previous validation, as
-    long as nothing has changed since.
+    long as nothing has changed since. `window` holds the steps since the last forecast.
     """
 
     setup: TrainingSetup
@@ -70,6 +74,7 @@ class Controller:
     rollbacks: int = 0
     rollback_to: Mark | None = None
     cost_mark: Mark | None = None
+    window: Window = NO_STEPS
 
     @classmethod
     def start(cls, setup: TrainingSetup, planned_samples: int | None, rows_per_s: float = 1.0) -> Self:
@@ -95,7 +100,9 @@ class Controller:
         # A short batch is noisier: its rate is lower in proportion. For Adam the rate grows with the square
         # root of the batch size (arXiv 2205.10287).
         share = rows / self.batch_rows * math.sqrt(self.batch_rows / self.setup.first_batch_rows)
-        return StepPlan(rows, self.rate_factor * self.schedule.factor(self._progress(at)) * share)
+        progress = self._progress(at)
+        is_shaped = self.schedule.is_shaped_by_budget(progress, self.setup.max_samples)
+        return StepPlan(rows, self.rate_factor * self.schedule.factor(progress) * share, is_shaped)
 
     def phase(self, at: RunPosition) -> SchedulePhase:
         return self.schedule.phase(self._progress(at))
@@ -103,10 +110,6 @@ class Controller:
     def is_finished(self, at: RunPosition) -> bool:
         """Return True when all samples are trained or the budget is used up."""
         return self.schedule.is_finished(self._progress(at))
-
-    def is_shaped_by_budget(self, at: RunPosition) -> bool:
-        """Return True if more money or time would give this step a higher learning rate."""
-        return self.schedule.is_shaped_by_budget(self._progress(at), self.setup.max_samples)
 
     def throughput(self, at: RunPosition) -> float:
         """Return the rows per second that the schedule assumes.
@@ -119,12 +122,16 @@ class Controller:
     def after_window(
         self, window: Window, at: RunPosition, signals: Signals
     ) -> tuple[Controller, PlanChange | None]:
-        """Return the controller after a window of steps, and the change that its forecast calls for."""
-        if not window.seconds:
-            return self, None
+        """Return the controller after more steps, and the change that its forecast calls for.
+
+        A forecast needs `WINDOW_STEPS` steps; fewer are kept for the next one.
+        """
+        window = self.window.joined(window)
+        if window.steps < WINDOW_STEPS or not window.seconds:
+            return replace(self, window=window), None
         position, planned = self._position(at, signals), self.drift.planned_s_per_row
         drift, change = self.drift.after_window(window.seconds / window.rows, position)
-        now = replace(self, drift=drift, rows_per_s=self.throughput(at))
+        now = replace(self, drift=drift, rows_per_s=self.throughput(at), window=NO_STEPS)
         if drift.planned_s_per_row != planned:
             row_s = drift.planned_s_per_row + position.validation_s_per_row
             now = replace(now, rows_per_s=1 / row_s)
@@ -135,7 +142,7 @@ class Controller:
 
     def forecast(self, at: RunPosition, signals: Signals) -> SpendForecast | None:
         """Return the forecast of this attempt's spend, or None before the first plan and while a batch is
-        measured anew."""
+        measured again."""
         if not self.drift.recent_s_per_row:
             return None
         return self.drift.forecast(self._position(at, signals), signals.spent_usd)
@@ -198,6 +205,7 @@ class Controller:
             rollbacks=self.rollbacks + 1,
             rate_factor=self.rate_factor * ROLLBACK_RATE_FACTOR,
             drift=self.drift.without_trial(),
+            window=NO_STEPS,
         )
         after = f"weights at {back.samples:,} samples, learning rate times {now.rate_factor:g}"
         change = PlanChange("guardrail", f"weights at {at.samples:,} samples", after, reason)
@@ -228,7 +236,7 @@ class Controller:
 
     def _with_change(self, change: PlanChange | None) -> Controller:
         if change is not None and change.lever == "batch":
-            return replace(self, batch_rows=int(change.value))
+            return replace(self, batch_rows=int(change.value), window=NO_STEPS)
         if change is not None and change.lever == "validation":
             return replace(self, validation_share=change.value)
         return self

@@ -50,10 +50,12 @@ class LearningRateSchedule:
 
     def factor(self, at: ScheduleProgress) -> float:
         """Return the learning rate as a share of its peak, in [0, 1]."""
-        return max(0.0, min(1.0, self._warmup(at), self._budget_left(at), self._samples_left(at)))
+        return max(
+            0.0, min(1.0, self._warmup(at), self._budget_left(at), self._samples_left(at, self.end_samples))
+        )
 
     def phase(self, at: ScheduleProgress) -> SchedulePhase:
-        if min(self._budget_left(at), self._samples_left(at)) < 1.0:
+        if min(self._budget_left(at), self._samples_left(at, self.end_samples)) < 1.0:
             return "decay"
         return "warm-up" if self._warmup(at) < 1.0 else "stable"
 
@@ -62,9 +64,11 @@ class LearningRateSchedule:
 
         `max_samples` are those of the recipe's epochs, which a plan for less money does not reach.
         """
-        full = self if self.decaying else replace(self, end_samples=max_samples)
-        by_samples = min(1.0, self._warmup(at), full._samples_left(at))
-        return self.factor(at) < by_samples or self.warmup_samples < int(WARMUP_EPOCHS * at.epoch_rows)
+        if self.warmup_samples < int(WARMUP_EPOCHS * at.epoch_rows):
+            return True
+        end_samples = self.end_samples if self.decaying else max_samples
+        by_samples = min(1.0, self._warmup(at), self._samples_left(at, end_samples))
+        return self.factor(at) < by_samples
 
     def is_finished(self, at: ScheduleProgress) -> bool:
         """Return True when all samples are trained or the budget is used up."""
@@ -87,9 +91,10 @@ class LearningRateSchedule:
         decay_s = min(DECAY_EPOCHS * at.epoch_rows / at.rows_per_s, whole_s)
         return at.left_s / decay_s if decay_s > 0 else 0.0
 
-    def _samples_left(self, at: ScheduleProgress) -> float:
-        decay = min(DECAY_EPOCHS * at.epoch_rows, self.end_samples * (1 - WARMUP_SHARE))
-        return (self.end_samples - at.samples) / max(decay, 1.0)
+    def _samples_left(self, at: ScheduleProgress, end_samples: int) -> float:
+        """Return the samples until `end_samples` over those of the decay."""
+        decay = min(DECAY_EPOCHS * at.epoch_rows, end_samples * (1 - WARMUP_SHARE))
+        return (end_samples - at.samples) / max(decay, 1.0)
 
 
 def planned_warmup_samples(epoch_rows: int, planned_samples: int) -> int:

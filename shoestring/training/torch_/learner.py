@@ -1,24 +1,27 @@
-"""The network, its optimizer and the average of its weights: what a step changes and a checkpoint holds."""
+"""The learner of networks: the network, its optimizer and the average of its weights."""
 
 from __future__ import annotations
 
 import copy
+import io
 import math
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
 import torch
-from torch import Tensor
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from shoestring.core.datasets import Encoding
-from shoestring.data.loading.samples import SampleReader, Samples
-from shoestring.data.loading.shuffle import sample_indices
+from shoestring.data.loading.samples import Samples
 from shoestring.data.recipe import TrainSettings
+from shoestring.training.contracts import Feed, Progress, StepPlan, Weights
 from shoestring.training.torch_.net import NetInputs, TableNet, compute_loss, make_net
 from shoestring.training.torch_.text_net import TextNet, rows_at_once
 
+if TYPE_CHECKING:
+    from shoestring.training.task import TrainingTask
+
+EDGE_SAMPLE_ROWS = 50_000
 # Epochs in which the weight of an old value in the average halves: long enough to approximate an annealed
 # model.
 AVERAGE_HALF_LIFE_EPOCHS = 0.1
@@ -27,21 +30,9 @@ MAX_GRADIENT_NORM = 1.0
 Net = TableNet | TextNet
 
 
-def validation_batches(
-    rows: SampleReader, seed: int, share: float, batch_rows: int = EVALUATION_ROWS
-) -> Iterator[Samples]:
-    """Yield batches of all rows, or of a share of them that is always the same."""
-    if share == 1:
-        yield from rows.scan(batch_rows)
-        return
-    chosen = np.sort(sample_indices(len(rows), seed, 0, 0, max(1, int(share * len(rows)))))
-    for start in range(0, len(chosen), batch_rows):
-        yield rows.take(chosen[start : start + batch_rows])
-
-
-class Learner:
+class NetLearner:
     """A network trained by AdamW, and the exponential average of its weights, which is validated on the
-    plateau."""
+    plateau. A `Learner`."""
 
     def __init__(self, encoding: Encoding, settings: TrainSettings, sample: Samples, rows: int) -> None:
         """`sample`: samples whose quantiles place the bins of the numeric features. `rows`: the size of
@@ -49,7 +40,7 @@ class Learner:
         self.encoding, self.settings, self.rows = encoding, settings, rows
         self.inputs = NetInputs(encoding)
         self.net = make_net(encoding, settings, sample)
-        self.evaluation_rows = rows_at_once(encoding, EVALUATION_ROWS)
+        self.validation_rows = rows_at_once(encoding, EVALUATION_ROWS)
         self.average = copy.deepcopy(self.net).requires_grad_(False).eval()
         self.steps = 0
         self._weights, self._averages = [*self.net.parameters()], [*self.average.parameters()]
@@ -60,6 +51,20 @@ class Learner:
             {"params": other, "weight_decay": 0.0},
         ]
         self.optimizer = torch.optim.AdamW(groups, lr=settings.learning_rate, betas=(0.9, 0.99), fused=True)
+
+    @classmethod
+    def of_task(cls, task: TrainingTask) -> Self:
+        """Return the learner of a training, with all random numbers from its seed."""
+        torch.set_num_threads(task.cores)
+        torch.manual_seed(task.seed)
+        rows = len(task.train)
+        sample_rows = min(rows, EDGE_SAMPLE_ROWS if task.encoding.features else 1)
+        sample = task.train.positions(task.first_cursor(), 0, 0, sample_rows)
+        return cls(task.encoding, task.settings, task.train.take(sample), rows)
+
+    def advance(self, plan: StepPlan, feed: Feed) -> Progress:
+        samples = feed.next_batch(plan.rows).samples
+        return Progress(len(samples), self.step(samples, self.settings.learning_rate * plan.rate))
 
     def step(self, samples: Samples, learning_rate: float) -> float:
         """Take one step on a batch and return its loss. Gradients are clipped to a norm of
@@ -101,34 +106,55 @@ class Learner:
             total += float(compute_loss(out_BK, self.inputs.target(samples), self.encoding.task, "sum"))
             weight += self.inputs.weight(samples)
         net.train(training)
-        return self.to_metric(total / weight)
+        return self.metric(total / weight)
 
-    def to_metric(self, loss: float) -> float:
+    def validate(self, batches: Iterable[Samples], weights: Weights | bytes) -> float:
+        if isinstance(weights, bytes):
+            net = copy.deepcopy(self.average)
+            net.load_state_dict(from_bytes(weights))
+            return self.loss(batches, net)
+        return self.loss(batches, self._net(weights))
+
+    def metric(self, loss: float) -> float:
         """Convert a mean of `compute_loss` to the run's metric: nats, for regression its root in the unit
         of `y`, of texts bits."""
         if self.encoding.vocabulary is not None:
             return loss / math.log(2)
         return math.sqrt(loss) * self.inputs.sd if self.inputs.is_regression else loss
 
-    def state(self) -> dict[str, Any]:
-        return {
-            "net": self.net.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "average": self.average.state_dict(),
-            "steps": self.steps,
-        }
+    def export(self, weights: Weights) -> bytes:
+        return to_bytes(self._net(weights).state_dict())
 
-    def restore(self, state: dict[str, Any]) -> None:
-        self.net.load_state_dict(state["net"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.average.load_state_dict(state["average"])
-        self.steps = state["steps"]
+    def _net(self, weights: Weights) -> Net:
+        return self.average if weights == "averaged" else self.net
+
+    def state(self) -> bytes:
+        return to_bytes(
+            {
+                "net": self.net.state_dict(),
+                "optimizer": self.optimizer.state_dict(),
+                "average": self.average.state_dict(),
+                "steps": self.steps,
+                "random_state": torch.get_rng_state(),
+            }
+        )
+
+    def restore(self, state: bytes) -> None:
+        saved = from_bytes(state)
+        self.net.load_state_dict(saved["net"])
+        self.optimizer.load_state_dict(saved["optimizer"])
+        self.average.load_state_dict(saved["average"])
+        self.steps = saved["steps"]
+        torch.set_rng_state(saved["random_state"])
 
 
-def copy_state(state: dict[str, Any]) -> dict[str, Any]:
-    """Return a deep copy, which later steps do not change."""
-    return copy.deepcopy(state)
+def to_bytes(state: dict[str, Any]) -> bytes:
+    """Return tensors and plain values as `from_bytes` reads them."""
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    return buffer.getvalue()
 
 
-def copy_weights(net: Net) -> dict[str, Tensor]:
-    return {name: tensor.detach().clone() for name, tensor in net.state_dict().items()}
+def from_bytes(data: bytes) -> dict[str, Any]:
+    state: dict[str, Any] = torch.load(io.BytesIO(data), weights_only=True)
+    return state

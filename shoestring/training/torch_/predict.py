@@ -10,8 +10,7 @@ from shoestring.data.loading.samples import SampleReader
 from shoestring.data.run_records import read_record
 from shoestring.data.storage.blobs import open_blob
 from shoestring.training.model_record import ModelRecord
-from shoestring.training.torch_.checkpoint import from_bytes
-from shoestring.training.torch_.learner import EVALUATION_ROWS, Net
+from shoestring.training.torch_.learner import EVALUATION_ROWS, Net, from_bytes
 from shoestring.training.torch_.net import Array, NetInputs, TableNet
 from shoestring.training.torch_.text_net import TextNet, rows_at_once, token_losses
 

@@ -1,0 +1,226 @@
+"""Claim: a training that is killed at random points, and resumed each time, ends with the same weights as one
+that nothing interrupts, where neither money nor time ends it.
+
+Each start is a process of its own, killed with SIGKILL: while it trains, validates, or writes a checkpoint.
+Its clock runs 200 times as fast, so that checkpoints are frequent. Each family of models trains a small data
+set.
+
+python bench/killed_training.py [--kills 20] [--seed 0] [--family table|text ...] [--quick]
+
+--quick: 8 kills each; a minute.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import signal
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from machine import describe
+
+from shoestring.backends.folder_store import FolderStore
+from shoestring.config.adaptation import AdaptationLimits
+from shoestring.core.datasets import TOKENS_COLUMN, Encoding, Feature, ShapedField
+from shoestring.data.formats.readers import EncodedRows
+from shoestring.data.loading.samples import Collator, SampleReader
+from shoestring.data.recipe import TrainSettings
+from shoestring.data.transforms.texts.byte_tokens import PADDING, START, ByteTokens
+from shoestring.spending.meter import Meter
+from shoestring.training.checkpoints import read_pointer
+from shoestring.training.loop import Training
+from shoestring.training.replay import replay_differences
+from shoestring.training.task import TrainingTask
+from shoestring.training.torch_.learner import NetLearner
+from shoestring.training.window_log import read_log
+
+Rows = np.ndarray[Any, np.dtype[Any]]
+RUN_ID, TIMES = "killed", 200.0
+ROWS, VALIDATION_ROWS, ROW_TOKENS = 4000, 400, 32
+MOST_START_S, MOST_WAIT_S = 10.0, 3.0
+"""A start is waited for until it has written a checkpoint, and killed at most so long after it."""
+
+
+@dataclass(frozen=True)
+class FastClock:
+    """A clock that runs `TIMES` times as fast."""
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def monotonic_s(self) -> float:
+        return TIMES * time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds / TIMES)
+
+
+@dataclass(frozen=True)
+class Data:
+    """Rows, how they are encoded, and the settings of a training that takes a few seconds on them."""
+
+    encoding: Encoding
+    rows: Rows
+    settings: TrainSettings
+
+
+def table_rows(rng: np.random.Generator) -> Data:
+    """Return rows whose class depends on a number and a category."""
+    rows = np.empty(ROWS + VALIDATION_ROWS, [("code", "i4"), ("number", "f4"), ("y", "i4")])
+    rows["code"], rows["number"] = rng.integers(0, 9, len(rows)), rng.normal(size=len(rows))
+    rows["y"] = rng.random(len(rows)) < 1 / (1 + np.exp(-2 * rows["number"] - rows["code"] % 2))
+    share = float(rows["y"].mean())
+    encoding = Encoding(
+        features=(
+            Feature(name="code", kind="categorical", cardinality=9),
+            Feature(name="number", kind="numeric"),
+        ),
+        task="binary",
+        classes=("no", "yes"),
+        train_prior=(1 - share, share),
+    )
+    return Data(
+        encoding, rows, TrainSettings(max_epochs=60, hidden=(16,), bins=4, batch_rows=32, patience=999)
+    )
+
+
+def text_rows(rng: np.random.Generator) -> Data:
+    """Return rows of letters, each of which is often the one before."""
+    letters = rng.integers(97, 123, (ROWS + VALIDATION_ROWS, ROW_TOKENS), np.uint8)
+    same = rng.random(letters.shape) < 0.5
+    for place in range(1, ROW_TOKENS):
+        letters[:, place] = np.where(same[:, place], letters[:, place - 1], letters[:, place])
+    letters[:, 0] = START
+    rows = np.empty(len(letters), [(TOKENS_COLUMN, "u1", (ROW_TOKENS,)), ("y", "i4")])
+    rows[TOKENS_COLUMN] = letters
+    rows["y"] = ROW_TOKENS - 1
+    prior = np.bincount(letters[:, 1:].ravel(), minlength=256) + 1.0
+    prior[[START, PADDING]] = 0
+    encoding = Encoding(
+        features=(),
+        fields=(ShapedField(name=TOKENS_COLUMN, dtype="uint8", shape=(ROW_TOKENS,), role="tokens"),),
+        vocabulary=ByteTokens.vocabulary,
+        task="next_token",
+        train_prior=tuple((prior / prior.sum()).tolist()),
+    )
+    return Data(encoding, rows, TrainSettings(max_epochs=3, hidden=(16, 16), batch_rows=64, patience=99))
+
+
+FAMILIES: dict[str, Callable[[np.random.Generator], Data]] = {"table": table_rows, "text": text_rows}
+
+
+def train(folder: Path, data: Data, attempt: int) -> None:
+    """Train from the last checkpoint on; write the weights to `folder`."""
+    clock, encoding = FastClock(), data.encoding
+    train_rows, validation = (
+        SampleReader(EncodedRows([part]), Collator(encoding, part.dtype))
+        for part in (data.rows[:ROWS], data.rows[ROWS:])
+    )
+    task = TrainingTask(
+        run_id=RUN_ID,
+        seed=7,
+        encoding=encoding,
+        settings=data.settings,
+        train=train_rows,
+        validation=validation,
+        metric="bits_per_byte" if encoding.vocabulary else "log_loss",
+        store=FolderStore(folder),
+        meter=Meter(Decimal(0), clock.monotonic_s(), Decimal(0), None),
+        clock=clock,
+        cores=1,
+        report_progress=lambda progress: None,
+        should_stop=lambda: False,
+        adaptation_limits=AdaptationLimits(),
+        attempt=attempt,
+    )
+    trained = Training(task, NetLearner.of_task(task)).run()
+    (folder / "weights").write_bytes(trained.weights)
+
+
+def start(folder: Path, data: Data, attempt: int) -> int:
+    """Start a training in a process of its own; return its id."""
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        train(folder, data, attempt)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    os._exit(code)
+
+
+def wait(pid: int) -> None:
+    _, status = os.waitpid(pid, 0)
+    if os.WIFEXITED(status) and os.WEXITSTATUS(status):
+        raise SystemExit("a start failed by itself")
+
+
+def kill(folder: Path, data: Data, attempt: int, chance: random.Random) -> int:
+    """Start a training and kill it, of three starts two after their first checkpoint.
+
+    Return the samples of the newest checkpoint.
+    """
+    store, pid, ends_s = FolderStore(folder), start(folder, data, attempt), time.monotonic() + MOST_START_S
+    while attempt % 3 and read_pointer(store, RUN_ID).attempt < attempt and time.monotonic() < ends_s:
+        time.sleep(0.01)
+    time.sleep(chance.uniform(0, MOST_WAIT_S))
+    os.kill(pid, signal.SIGKILL)
+    wait(pid)
+    slots = read_pointer(store, RUN_ID).slots
+    return slots[0].samples if slots else 0
+
+
+def killed(folder: Path, data: Data, kills: int, chance: random.Random) -> str:
+    """Kill `kills` starts at random points of the training, then let one end. Return what was seen."""
+    samples = [kill(folder, data, attempt, chance) for attempt in range(1, kills + 1)]
+    wait(start(folder, data, kills + 1))
+    log = read_log(FolderStore(folder), RUN_ID)
+    assert log is not None
+    went_on = sum(later > earlier for earlier, later in pairwise([0, *samples]))
+    differences = list(replay_differences(log))
+    return (
+        f"{kills} kills, {went_on} starts went on, the last from {samples[-1]:,} samples; "
+        f"{len(log.windows)} windows replayed, {len(differences)} differ"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=Path(__file__).name)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--family", nargs="*", choices=sorted(FAMILIES), default=sorted(FAMILIES))
+    parser.add_argument("--quick", action="store_true")
+    args = parser.parse_args()
+    kills, holds = (8 if args.quick else args.kills), True
+    print(describe(), flush=True)
+    torch.set_num_threads(1)
+    for family in args.family:
+        data = FAMILIES[family](np.random.default_rng(args.seed))
+        with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
+            began_s = time.monotonic()
+            wait(start(Path(one), data, 1))
+            whole_s = time.monotonic() - began_s
+            seen = killed(Path(other), data, kills, random.Random(args.seed))
+            same = Path(one, "weights").read_bytes() == Path(other, "weights").read_bytes()
+        holds = holds and same and seen.endswith(" 0 differ")
+        print(f"{family}, {whole_s:.1f} s: {seen}; {'the same' if same else 'other'} weights", flush=True)
+    print("holds" if holds else "does not hold")
+    raise SystemExit(not holds)
+
+
+if __name__ == "__main__":
+    main()

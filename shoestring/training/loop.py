@@ -1,0 +1,157 @@
+"""The training loop: train inside a budget, validate, adapt, checkpoint, decay and finish. Reads from top
+to bottom."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from shoestring.core.errors import StageStopped
+from shoestring.core.receipt import Cause
+from shoestring.data.loading.loader import Loader
+from shoestring.training.contracts import GuardrailStop, Window
+from shoestring.training.control.drift import WINDOW_STEPS
+from shoestring.training.session import OpenWindow, Session
+from shoestring.training.task import TrainedModel
+from shoestring.training.training_state import stop_reason
+from shoestring.training.window_log import Reading
+
+CHECKPOINT_EVERY_S = 5.0
+# Checkpoints take at most this share of the time: on a slow store they are further apart.
+CHECKPOINT_SHARE = 0.02
+# A window takes at least this long, and this share of the time so far, so that the log of a long training
+# stays small.
+WINDOW_S, WINDOW_SHARE = 0.1, 0.004
+
+
+class Training(Session):
+    """The training loop of one start."""
+
+    def run(self) -> TrainedModel:
+        """Train until the budget, the deadline or the useful samples end.
+
+        Raises:
+            StageStopped: a stop was requested, or a guardrail stops it; the checkpoint is written.
+            StageFailed: the loss is not a finite number.
+        """
+        self.report_note()
+        measured, state = self.measured, self.state
+        with Loader(self.task.train, state.cursor, threads=self.task.cores) as loader:
+            while measured.may_step() and not state.controller.is_finished(measured.position()):
+                window = self._make_steps(loader)
+                self._forecast(window)
+                stop = self._validate_if_due(window)
+                self.close(window)
+                if stop is not None:
+                    self._stop(stop)
+                if self.is_stopping:
+                    if not measured.may_step():
+                        # The budget ended earlier than expected: a model is worth more than a checkpoint that
+                        # nothing can resume.
+                        break
+                    self.save()
+                    raise StageStopped(f"at {state.samples} samples; the checkpoint is written")
+                self._save_if_due()
+            return self._finish(loader.wait_share)
+
+    def _make_steps(self, loader: Loader) -> OpenWindow:
+        """Make the steps of a window. The first windows are short: until then the throughput is a guess.
+
+        The time of a step includes loading its rows.
+        """
+        measured, state, controller = self.measured, self.state, self.state.controller
+        at, every = measured.position(), controller.setup.validation_every_rows
+        window = self.open_window(at)
+        min_steps = min(WINDOW_STEPS, max(1, measured.steps.steps))
+        began_s = now_s = measured.now_s()
+        ends_s = began_s + max(WINDOW_S, WINDOW_SHARE * measured.training_s())
+        losses, steps = 0.0, 0
+        while True:
+            plan = controller.plan(at)
+            done = self.learner.advance(plan, loader)
+            losses += self.finite(done.loss)
+            at, steps, step_began_s, now_s = at.after(done.samples), steps + 1, now_s, measured.now_s()
+            state.samples = at.samples
+            state.is_shaped_by_budget = state.is_shaped_by_budget or plan.is_shaped_by_budget
+            measured.guard.record_step(now_s - step_began_s)
+            if self.should_stop() or not measured.guard.may_step(now_s) or controller.is_finished(at):
+                break
+            if at.samples % every == 0 or (steps >= min_steps and now_s >= ends_s):
+                break
+        window.steps = Window(at.samples - window.began_samples, now_s - began_s, steps)
+        window.rate, window.train_loss = plan.rate, self.learner.metric(losses / steps)
+        self.trained(loader.cursor)
+        measured.record_window(window.steps, loader.times)
+        return window
+
+    def _forecast(self, window: OpenWindow) -> None:
+        """Compare the forecast with the budget, and apply the resulting change, if any."""
+        at, signals, before = self.measured.position(), self.measured.signals(), self.state.controller
+        window.ended = Reading.of(at, signals)
+        self.state.controller, change = before.after_window(window.steps, at, signals)
+        self.forecast = self.state.controller.forecast(at, signals) or self.forecast
+        self.apply_changes(window, before, () if change is None else (change,))
+
+    def _validate_if_due(self, window: OpenWindow) -> GuardrailStop | None:
+        """Validate the averaged weights, and follow the controller's instructions. A validation close to the
+        end is skipped: its time is reserved for the last one, which follows soon."""
+        measured, state = self.measured, self.state
+        if state.samples % state.controller.setup.validation_every_rows:
+            return None
+        if measured.may_validate():
+            window.val_loss = self.validate("averaged")
+        else:
+            state.is_shaped_by_budget = True
+        at, signals, before = measured.position(), measured.signals(), state.controller
+        window.validated = Reading.of(at, signals)
+        state.controller, todo = before.after_validation(window.val_loss, at, signals)
+        self.follow(todo)
+        self.apply_changes(window, before, todo.changes)
+        if todo.stop is not None:
+            window.changes.append(self.adaptation(todo.stop.change))
+        return todo.stop
+
+    def _stop(self, stop: GuardrailStop) -> NoReturn:
+        """Write a checkpoint and raise StageStopped. After `pause`, the next attempt resumes."""
+        self.save()
+        cause: Cause = "stop-requested" if stop.action == "pause" else "guardrail"
+        raise StageStopped(f"{stop.reason}; the checkpoint is written", cause)
+
+    def _save_if_due(self) -> None:
+        measured, costs = self.measured, self.measured.costs
+        now_s = measured.now_s()
+        every_s = max(CHECKPOINT_EVERY_S, costs.checkpoint_s / CHECKPOINT_SHARE)
+        if now_s - measured.saved_s >= every_s and measured.guard.may_step(
+            now_s + costs.checkpoint_reserve_s
+        ):
+            self.save()
+
+    def _finish(self, data_wait_share: float) -> TrainedModel:
+        """Return the annealed weights or the best average of the plateau, whichever has the lower
+        validation loss."""
+        state = self.state
+        reason = stop_reason(state)
+        weights, loss = self.learner.export("last"), self._last_validation()
+        source = "annealed" if state.samples else "prior"
+        best, best_loss = state.snapshots.get("best"), state.controller.best_loss
+        if best is not None and (loss is None or best_loss < loss):
+            weights, loss, source = best, best_loss, "averaged"
+        self.write_log()
+        state.training_s = self.measured.training_s()
+        return TrainedModel(
+            weights=weights,
+            val_loss=loss,
+            weights_source=source,
+            stop_reason="; ".join(filter(None, (reason, self.note))),
+            state=state,
+            data_wait_share=data_wait_share,
+        )
+
+    def _last_validation(self) -> float | None:
+        """Return the validation loss of the final weights; None when there is no time left for it."""
+        measured = self.measured
+        if self.task.meter.seconds_left(measured.now_s()) < measured.costs.exit_s:
+            return None
+        window = self.open_window(measured.position())
+        window.val_loss = self.validate("last")
+        self.close(window)
+        return window.val_loss

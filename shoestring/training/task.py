@@ -1,0 +1,86 @@
+"""The input and the result of a training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from shoestring.config.adaptation import AdaptationLimits
+from shoestring.config.guardrails import Guardrails
+from shoestring.core.datasets import Encoding
+from shoestring.core.interfaces import Clock, Store
+from shoestring.core.record import digest, record_bytes
+from shoestring.data.loading.samples import SampleReader
+from shoestring.data.loading.shuffle import SampleCursor
+from shoestring.data.recipe import TrainSettings
+from shoestring.spending.meter import Meter
+from shoestring.training.contracts import TrainingProgress, TrainingSetup
+from shoestring.training.control.guardrails import prior_loss
+from shoestring.training.curve import LossMetric
+from shoestring.training.training_state import TrainingState
+
+NO_GUARDRAILS = Guardrails()
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingTask:
+    """The data, the settings, the limits and the callbacks of one training.
+
+    `planned_samples` are those that the decision expects its money and time to buy; None: no limit is known.
+    `attempt` is the number of the attempt, and `selection` the digest of the rows of `train` if they are not
+    all of the split; its checkpoints name both.
+    """
+
+    run_id: str
+    seed: int
+    encoding: Encoding
+    settings: TrainSettings
+    train: SampleReader
+    validation: SampleReader
+    metric: LossMetric
+    store: Store
+    meter: Meter
+    clock: Clock
+    cores: int
+    report_progress: Callable[[TrainingProgress], None]
+    should_stop: Callable[[], bool]
+    adaptation_limits: AdaptationLimits
+    guardrails: Guardrails = NO_GUARDRAILS
+    planned_samples: int | None = None
+    attempt: int = 1
+    selection: str = ""
+
+    def setup(self) -> TrainingSetup:
+        """Return the numbers of the training that never change."""
+        rows, settings = len(self.train), self.settings
+        return TrainingSetup(
+            epoch_rows=rows,
+            max_samples=settings.max_epochs * rows,
+            batch_rows=settings.batch_rows,
+            patience=settings.patience,
+            prior_loss=prior_loss(self.encoding),
+            adaptation=self.adaptation_limits,
+            guardrails=self.guardrails,
+        )
+
+    def first_cursor(self) -> SampleCursor:
+        """Return the cursor of a training from the beginning."""
+        return SampleCursor(seed=self.seed, selection=self.selection, order=self.train.order)
+
+    def rows_sha256(self) -> str:
+        """Return a digest that tells these rows from those of another split, in any format whose rows have
+        the same order."""
+        counts = f" {len(self.train)} {len(self.validation)}" + " in blocks" * (self.train.order == 3)
+        return digest(record_bytes(self.encoding) + f"{counts}{self.selection}".encode())
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedModel:
+    """The final weights, and how training went."""
+
+    weights: bytes
+    val_loss: float | None
+    weights_source: str
+    stop_reason: str
+    state: TrainingState
+    data_wait_share: float
