@@ -25,9 +25,9 @@ from machine import describe
 
 from shoestring.backends.local import FilePrices, WorldFile
 from shoestring.config.tariffs import Tariffs
-from shoestring.core.datasets import FormatSpeed
 from shoestring.core.record import record_bytes
 from shoestring.core.types import Format, Market, MarketTerms, Need, Pool, Quote
+from shoestring.pricing.format_speeds import FormatSpeed
 from shoestring.pricing.templates import cloud_world, laptop_world
 from shoestring.routing.analysis.replay import replay
 from shoestring.routing.decide import decide

@@ -29,8 +29,8 @@ from shoestring.config.adaptation import AdaptationLimits
 from shoestring.core.datasets import Encoding, Feature
 from shoestring.data.formats.readers import EncodedRows
 from shoestring.data.loading.samples import Collator, SampleReader
-from shoestring.data.recipe import TrainSettings
 from shoestring.spending.meter import Meter
+from shoestring.training.families.table_net.settings import TableNetSettings
 from shoestring.training.loop import Training
 from shoestring.training.task import TrainedModel, TrainingTask
 from shoestring.training.torch_.learner import NetLearner
@@ -41,7 +41,7 @@ FEATURES = (
     Feature(name="code", kind="categorical", cardinality=31),
     *(Feature(name=f"n{number}", kind="numeric") for number in range(4)),
 )
-SETTINGS = TrainSettings(
+SETTINGS = TableNetSettings(
     max_epochs=100, hidden=(32,), bins=4, batch_rows=64, patience=999, learning_rate=0.01, dropout=0.0
 )
 ROWS, STEP_S, STEPS, PRICE = 12_000, 0.1, 1000, Decimal(1)

@@ -4,8 +4,9 @@ exploration.
 
 python bench/gpu_choice.py [--models 5] [--seeds 1] [--of unseen llm-foundry gavel] [--half held-out]
 
-The settings of pricing/learning.py were tuned on every second model, in order of their names. The figures
-are of the models in between, which were not used for tuning (`--half tuned`: the tuned ones; `all`: both).
+The settings of pricing/learned/learning.py were tuned on every second model, in order of their names. The
+figures are of the models in between, which were not used for tuning (`--half tuned`: the tuned ones; `all`:
+both).
 
 Recorded data: tokens/s of LLM training on A100-40, A100-80 and H100 (llm-foundry, bf16, 8 to 128 GPUs), at
 Google's prices in us-central1 on dates when all three were available; steps/s of 26 job types on K80, P100
@@ -44,7 +45,7 @@ from gpu_runs import RULES, prior_s, ratios, receipt
 from machine import describe
 
 from shoestring.core.receipt import Receipt
-from shoestring.pricing.learning import learn
+from shoestring.pricing.learned.learning import learn
 
 PARTS = ("unseen", "llm-foundry", "gavel")
 

@@ -16,8 +16,8 @@ from shoestring.config.policy import MigrationPolicy, Policy
 from shoestring.core.money import usd
 from shoestring.core.receipt import Receipt
 from shoestring.core.types import Market, Pool, Quote
-from shoestring.pricing.learning import learn
-from shoestring.pricing.runtime_factors import runtime_factors
+from shoestring.pricing.learned.learning import learn
+from shoestring.pricing.learned.runtime_factors import runtime_factors
 from shoestring.pricing.throughput import PoolArrays, hardware_of, row_seconds
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Choice

@@ -33,13 +33,14 @@ from machine import describe
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.config.adaptation import AdaptationLimits
-from shoestring.core.datasets import TOKENS_COLUMN, Encoding, Feature, ShapedField
+from shoestring.core.datasets import TOKENS_COLUMN, Encoding, Feature, StoredField
 from shoestring.data.formats.readers import EncodedRows
 from shoestring.data.loading.samples import Collator, SampleReader
-from shoestring.data.recipe import TrainSettings
 from shoestring.data.transforms.texts.byte_tokens import PADDING, START, ByteTokens
 from shoestring.spending.meter import Meter
 from shoestring.training.checkpoints import read_pointer
+from shoestring.training.families.table_net.settings import TableNetSettings
+from shoestring.training.families.text_net.settings import TextNetSettings
 from shoestring.training.loop import Training
 from shoestring.training.replay import replay_differences
 from shoestring.training.task import TrainingTask
@@ -73,7 +74,7 @@ class Data:
 
     encoding: Encoding
     rows: Rows
-    settings: TrainSettings
+    settings: TableNetSettings
 
 
 def table_rows(rng: np.random.Generator) -> Data:
@@ -92,7 +93,7 @@ def table_rows(rng: np.random.Generator) -> Data:
         train_prior=(1 - share, share),
     )
     return Data(
-        encoding, rows, TrainSettings(max_epochs=60, hidden=(16,), bins=4, batch_rows=32, patience=999)
+        encoding, rows, TableNetSettings(max_epochs=60, hidden=(16,), bins=4, batch_rows=32, patience=999)
     )
 
 
@@ -110,12 +111,18 @@ def text_rows(rng: np.random.Generator) -> Data:
     prior[[START, PADDING]] = 0
     encoding = Encoding(
         features=(),
-        fields=(ShapedField(name=TOKENS_COLUMN, dtype="uint8", shape=(ROW_TOKENS,), role="tokens"),),
+        fields=(StoredField(name=TOKENS_COLUMN, dtype="uint8", shape=(ROW_TOKENS,), use="tokens"),),
         vocabulary=ByteTokens.vocabulary,
         task="next_token",
         train_prior=tuple((prior / prior.sum()).tolist()),
     )
-    return Data(encoding, rows, TrainSettings(max_epochs=3, hidden=(16, 16), batch_rows=64, patience=99))
+    return Data(
+        encoding,
+        rows,
+        TextNetSettings(
+            max_epochs=3, hidden=(16, 16), batch_rows=64, patience=99, dropout=0.3, learning_rate=0.002
+        ),
+    )
 
 
 FAMILIES: dict[str, Callable[[np.random.Generator], Data]] = {"table": table_rows, "text": text_rows}

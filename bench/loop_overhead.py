@@ -28,9 +28,9 @@ from shoestring.core.datasets import Encoding, Feature
 from shoestring.core.interfaces import Clock
 from shoestring.data.formats.readers import EncodedRows
 from shoestring.data.loading.samples import Collator, SampleReader, Samples
-from shoestring.data.recipe import TrainSettings
 from shoestring.spending.meter import Meter
 from shoestring.training.contracts import Feed, Progress, StepPlan, Weights
+from shoestring.training.families.table_net.settings import TableNetSettings
 from shoestring.training.loop import Training
 from shoestring.training.task import TrainingTask
 
@@ -45,6 +45,7 @@ class IdleLearner:
     `called_s`: CPU seconds of this thread within calls.
     """
 
+    batch_rows = BATCH_ROWS
     validation_rows = 8192
 
     def __init__(self, clock: Clock, step_s: float = 0.0) -> None:
@@ -92,7 +93,7 @@ def idle_task(folder: Path, clock: Clock, rows: int, epochs: int, meter: Meter) 
         run_id="one",
         seed=0,
         encoding=encoding,
-        settings=TrainSettings(max_epochs=epochs, batch_rows=BATCH_ROWS, patience=10**6),
+        settings=TableNetSettings(max_epochs=epochs, patience=10**6),
         train=train,
         validation=validation,
         metric="log_loss",

@@ -32,9 +32,9 @@ from traces import trace
 
 from shoestring.core.receipt import Receipt
 from shoestring.core.types import Market, Need, Pool
-from shoestring.pricing.calibration import Z95
-from shoestring.pricing.learning import learn
-from shoestring.pricing.runtime_factors import runtime_factor
+from shoestring.pricing.learned.calibration import Z95
+from shoestring.pricing.learned.learning import learn
+from shoestring.pricing.learned.runtime_factors import runtime_factor
 from shoestring.pricing.throughput import PoolArrays, hardware_of, row_seconds
 from shoestring.runtime.records.receipt_history import history_key
 

@@ -94,7 +94,7 @@ def read_part(start: Start, rank: int, cursor: SampleCursor, steps: Connection) 
     ) as loader:
         while (batch_rows := steps.recv()) is not None:
             batch = loader.next_batch(batch_rows)
-            steps.send((batch.start, batch.stop, batch.samples.target.astype(np.int64), loader.cursor))
+            steps.send((batch.start, batch.stop, batch.samples["target"].astype(np.int64), loader.cursor))
 
 
 class Ranks:

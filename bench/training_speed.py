@@ -20,13 +20,13 @@ from torch import nn
 
 from shoestring.core.datasets import Encoding, Feature
 from shoestring.data.loading.samples import Collator, Samples
-from shoestring.data.recipe import TrainSettings
+from shoestring.training.families.table_net.settings import TableNetSettings
 from shoestring.training.torch_.byte_dropout import ByteDropout
 from shoestring.training.torch_.learner import NetLearner
 
 # The categorical features of flights, by number of categories, and its numeric features.
 CARDINALITIES, NUMBERS = (17, 4, 106, 13, 20), 12
-BATCH_ROWS = TrainSettings().batch_rows
+BATCH_ROWS = TableNetSettings().batch_rows
 EPOCH_ROWS = 262_144
 
 
@@ -34,7 +34,7 @@ class PlainLearner(NetLearner):
     """A learner with PyTorch's defaults."""
 
     def __init__(self, encoding: Encoding, sample: Samples) -> None:
-        super().__init__(encoding, TrainSettings(), sample, EPOCH_ROWS)
+        super().__init__(encoding, TableNetSettings(), sample, EPOCH_ROWS)
         layers = [
             nn.Dropout(each.share) if isinstance(each, ByteDropout) else each for each in self.net.hidden
         ]
@@ -86,7 +86,7 @@ def main() -> None:
     ratios = []
     for seed in range(args.seeds):
         encoding, rows = made_up_rows(np.random.default_rng(seed))
-        learners = [NetLearner(encoding, TrainSettings(), rows, EPOCH_ROWS), PlainLearner(encoding, rows)]
+        learners = [NetLearner(encoding, TableNetSettings(), rows, EPOCH_ROWS), PlainLearner(encoding, rows)]
         for learner in learners:
             cpu_s(learner, rows, 20)
         # Each takes half of its steps first and half of them last.

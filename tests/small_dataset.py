@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from shoestring.backends.folder_store import FolderStore
-from shoestring.core.datasets import Encoding, Feature, Manifest
+from shoestring.core.datasets import Encoding, Feature, Manifest, stored_fields
 from shoestring.core.types import Format
 from shoestring.data.formats.readers import EncodedRows
 from shoestring.data.loading.samples import Collator, SampleReader, Samples
@@ -69,18 +69,17 @@ def save(store: FolderStore, scratch: Path, splits: Mapping[str, pa.Table], enco
         writer = PartWriter(store, Format.PACKED, scratch)
         writer.add(rows)
         parts[split] = writer.close()
-    schema = splits["train"].schema
+    types = {field.name: str(field.type) for field in splits["train"].schema}
     return save_manifest(
         store,
         Manifest(
             name="made-up",
             format=Format.PACKED,
-            columns={field.name: str(field.type) for field in schema},
             splits=parts,
             rows=sum(len(rows) for rows in splits.values()),
-            row_bytes=4 * len(schema),
+            row_bytes=4 * len(types),
             size_bytes=sum(part.size_bytes for each in parts.values() for part in each),
             settings_sha256="",
-            encoding=encoding,
+            encoding=encoding.model_copy(update={"fields": stored_fields(types, encoding.fields)}),
         ),
     )

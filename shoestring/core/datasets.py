@@ -4,20 +4,21 @@ the store's formats are.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import AwareDatetime, Field
+from pydantic import Field, model_validator
 
 from shoestring.core import store_layout
-from shoestring.core.record import Record, StoredRecord
+from shoestring.core.record import SCHEMA_VERSION, Record, StoredRecord
 from shoestring.core.types import STANDARD_CLASS, Format, StorageClassName
 
 TARGET_COLUMN = "y"
-"""The target column of an encoded data set."""
+"""The field of the target."""
 
 GROUP_COLUMN = "_group"
-"""The column of the units of rows, where the split kept several rows together. A bootstrap draws the rows of
+"""The field of the units of rows, where the split kept several rows together. A bootstrap draws the rows of
 a unit together."""
 
 IMAGE_COLUMN = "_image"
@@ -67,15 +68,47 @@ class Feature(Record):
     marks_missing: bool = Field(False, exclude_if=lambda marks: not marks)
 
 
-class ShapedField(Record):
-    """A field of the stored record that holds an array of fixed shape."""
+Use = Literal["code", "number", "image", "tokens", "target", "group"]
+
+DTYPES = {"int32": "int32", "int64": "int64", "float": "float32", "double": "float64"}
+"""Arrow's name of a scalar type -> NumPy's."""
+
+
+class StoredField(Record):
+    """A field of the stored rows. Its values are raw: statistics of train are applied when a batch is made.
+
+    - code: an index into the dictionary of the field; 0 is 'unknown or missing'.
+    - number: a value in its own unit; NaN is 'missing'.
+    - image: pixels from 0 to 255. tokens: ids of a vocabulary.
+    - target: what is predicted. group: the unit of the row.
+    """
 
     name: str
-    dtype: Literal["uint8", "uint16"]
+    dtype: str = Field(description="type of a value, as NumPy names it; in little-endian order")
     shape: tuple[int, ...] = Field(
-        description="without the rows; of an image: channels, height, width; of tokens: their number"
+        (), description="of the values of a row; images: channels, height, width; tokens: their number"
     )
-    role: Literal["image", "tokens"]
+    storage: Literal["fixed", "variable"] = Field(
+        "fixed", description="whether each row has as many bytes as the next"
+    )
+    use: Use
+
+
+def stored_fields(arrow_types: Mapping[str, str], shaped: Iterable[StoredField]) -> tuple[StoredField, ...]:
+    """Return the fields of columns, in order. `shaped`: those of images and tokens, whose column holds bytes.
+
+    Raises ValueError for any other column that is neither a whole number nor a floating-point one.
+    """
+    known = {each.name: each for each in shaped}
+    return tuple(known.get(name) or _scalar(name, type_) for name, type_ in arrow_types.items())
+
+
+def _scalar(name: str, arrow_type: str) -> StoredField:
+    if arrow_type not in DTYPES:
+        raise ValueError(f"column {name} is of type {arrow_type}: encoded columns are {', '.join(DTYPES)}")
+    by_name: dict[str, Use] = {TARGET_COLUMN: "target", GROUP_COLUMN: "group"}
+    by_type: Use = "number" if arrow_type in ("float", "double") else "code"
+    return StoredField(name=name, dtype=DTYPES[arrow_type], use=by_name.get(name, by_type))
 
 
 class Vocabulary(Record):
@@ -97,15 +130,15 @@ class Vocabulary(Record):
 
 
 class Encoding(Record):
-    """How a model reads a data set: its features, its fields with a shape, the target column `y`, and
-    `_group` where the split kept several rows together.
+    """How a data set is stored, and how a model reads it: its fields, and the features that are computed from
+    them.
 
     Of texts, `y` is the number of bytes that the predicted tokens of a row stand for, and `_group` is the
     document that they begin with.
     """
 
     features: tuple[Feature, ...]
-    fields: tuple[ShapedField, ...] = Field((), exclude_if=lambda fields: not fields)
+    fields: tuple[StoredField, ...] = Field((), description="of the stored rows, in order")
     vocabulary: Vocabulary | None = Field(None, exclude_if=lambda vocabulary: vocabulary is None)
     task: Literal["binary", "multiclass", "regression", "next_token"]
     classes: tuple[str, ...] = ()
@@ -121,6 +154,15 @@ class Encoding(Record):
         exclude_if=lambda sha256: not sha256,
         description="digest of the blob with the value of each code; empty: codes are stored ready to use",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_version_4(cls, data: Any) -> Any:
+        return _encoding_of_today(data)
+
+    def of_use(self, use: Use) -> tuple[StoredField, ...]:
+        """Return the fields of this use."""
+        return tuple(each for each in self.fields if each.use == use)
 
 
 class SplitRule(Record):
@@ -144,7 +186,11 @@ class Manifest(StoredRecord):
     name: str
     format: Format
     storage_class: StorageClassName = STANDARD_CLASS
-    columns: dict[str, str] = Field(description="column -> Arrow type")
+    columns: dict[str, str] = Field(
+        {},
+        exclude_if=lambda columns: not columns,
+        description="of raw data: column -> Arrow type; encoded data has the fields of its encoding",
+    )
     splits: dict[str, tuple[DatasetPart, ...]] = Field(description="name of a split or table -> its parts")
     rows: int
     row_bytes: int = Field(description="bytes of one row, decoded")
@@ -159,6 +205,11 @@ class Manifest(StoredRecord):
         exclude_if=lambda rule: rule is None,
         description="null: raw data; or an earlier version hashed whole rows, with the target",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_version_4(cls, data: Any) -> Any:
+        return _manifest_of_today(data)
 
     @property
     def split_unit(self) -> str:
@@ -178,53 +229,32 @@ class Manifest(StoredRecord):
         return (*parts, *filter(None, (quarantine, dictionary, tokens.sha256 if tokens else "")))
 
 
-class FormatSpeed(Record):
-    """The cost of one format on the store's volume: seconds = rows x ns / 1e9 + bytes / (bytes/s).
-
-    Measured by the probe.
-    """
-
-    format: Format
-    write_ns_per_row: int
-    write_bytes_per_s: int
-    scan_ns_per_row: int
-    scan_bytes_per_s: int
-    take_ns_per_row: int
-    take_bytes_per_s: int
-    size_ratio: float = Field(gt=0, description="bytes on disk per byte of row data")
-
-
-class StoreFetch(Record):
-    """How a stage gets the bytes of a store whose objects are not files of its own volume."""
-
-    bytes_per_s: int = Field(gt=0, description="bytes that the store sends in a second")
-    room_bytes: int = Field(ge=0, description="bytes of a data set that a stage can copy to its volume")
+def _manifest_of_today(data: Any) -> Any:
+    """Return the manifest of an encoded data set with its fields: version 4 wrote the Arrow types of its
+    columns, and of its fields only those with a shape. Any other is returned as it is."""
+    if not isinstance(data, Mapping) or not isinstance(encoding := data.get("encoding"), Mapping):
+        return data
+    if not (columns := data.get("columns")):
+        return data
+    fields = stored_fields(columns, map(_with_use, encoding.get("fields", ())))
+    return {
+        **data,
+        "columns": {},
+        "encoding": {**encoding, "fields": fields},
+        "schema_version": SCHEMA_VERSION,
+    }
 
 
-class StoreWait(Record):
-    """How long a store that is far away takes for a request, and how many of them a stage's processes wait
-    for, one after another.
-    """
-
-    request_s: float = Field(ge=0, description="seconds of a request, measured by the step that decided")
-    requests: int = Field(ge=0, description="requests of a stage that are waited for")
-
-    @property
-    def stage_s(self) -> float:
-        return self.request_s * self.requests
+def _encoding_of_today(data: Any) -> Any:
+    """Return the encoding of a model with the uses of its fields, which version 4 called roles. Any other is
+    returned as it is."""
+    if not isinstance(data, Mapping) or not data.get("fields"):
+        return data
+    return {**data, "fields": tuple(map(_with_use, data["fields"]))}
 
 
-NO_WAIT = StoreWait(request_s=0, requests=0)
-
-
-class VolumeProbe(StoredRecord):
-    """The measured speeds of one volume."""
-
-    volume: str
-    as_of: AwareDatetime
-    speeds: tuple[FormatSpeed, ...]
-    fetch_bytes_per_s: int = Field(
-        0,
-        exclude_if=lambda rate: not rate,
-        description="bytes that the store sends in a second; 0: its objects are files of the volume",
-    )
+def _with_use(field: Any) -> Any:
+    if not isinstance(field, Mapping) or "role" not in field:
+        return field
+    rest = {name: value for name, value in field.items() if name != "role"}
+    return StoredField.model_validate({**rest, "use": field["role"]})

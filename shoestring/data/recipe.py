@@ -18,9 +18,9 @@ from shoestring.core.datasets import IMAGE_COLUMN
 from shoestring.core.errors import RecipeError, UnknownName
 from shoestring.core.money import Usd, usd
 from shoestring.core.record import Record
+from shoestring.data.families import TrainSection, default_settings, require_samples
 from shoestring.data.source import ImageSettings, Source, StatedKind, TextSettings
 from shoestring.data.text_defaults import require_texts_alone, with_text_defaults
-from shoestring.data.train_settings import TrainSettings as TrainSettings
 
 MAX_CATEGORIES = 1 << 16
 
@@ -165,7 +165,7 @@ class Recipe(Record):
     stage_budgets_usd: dict[str, Usd] = Field(
         {}, description="stage -> its maximum spend in dollars; other stages share the run's budget"
     )
-    train: TrainSettings = TrainSettings()
+    train: TrainSection = Field(default_factory=default_settings)
 
     @field_validator("stage_budgets_usd")
     @classmethod
@@ -206,8 +206,7 @@ class Recipe(Record):
         return f"{self.metric} does not apply to a {task} target: choose one of {', '.join(METRICS[task])}"
 
     def metric_for(self, task: Task) -> Metric:
-        """Return the primary metric for a task. Raises RecipeError when the recipe's metric does not
-        apply to it."""
+        """Return the primary metric for a task. Raises RecipeError when the recipe's does not apply to it."""
         if self.metric and self.metric not in METRICS[task]:
             raise RecipeError(f"metric: {self._no_metric(task)}")
         return self.metric or METRICS[task][0]
@@ -233,10 +232,11 @@ class Recipe(Record):
                 "`kinds`": bool(self.kinds),
                 "`max_categories`": self.max_categories != MAX_CATEGORIES,
             }
-            require_texts_alone(self.target.model_dump(), given, self.train.hidden)
+            require_texts_alone(self.target.model_dump(), given)
         elif self.target.task == "next_token":
             raise ValueError("the task next_token is that of texts: set `text` in the source")
         features = (*self.categorical, *self.numeric, *self.dates, *self.texts)
+        require_samples(self.train, "texts" if self.text else "tables")
         if repeated := sorted({name for name in features if features.count(name) > 1}):
             raise ValueError(f"features named twice: {', '.join(repeated)}")
         if leaking := sorted(set(features) & {*self.leaks, self.target.column}):
@@ -265,8 +265,7 @@ class Recipe(Record):
 
 
 def read_recipe(path: Path) -> Recipe:
-    """Read the recipe in a YAML file. Its relative paths are resolved from the file's folder. Raises
-    RecipeError."""
+    """Read the recipe in a YAML file, with relative paths from the file's folder. Raises RecipeError."""
     recipe = _parse(read_text(path, f"there is no recipe file at {path}", RecipeError), str(path))
     folder = path.absolute().parent
     source = {name: _absolute(source, folder) for name, source in recipe.source.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from shoestring.core.datasets import TEXT_COLUMN
@@ -10,8 +10,8 @@ from shoestring.core.datasets import TEXT_COLUMN
 TARGET = {"column": TEXT_COLUMN, "task": "next_token"}
 """What a recipe on texts predicts."""
 
-TRAIN = {"hidden": (64, 64, 64, 64), "batch_rows": 8, "learning_rate": 0.004, "dropout": 0.05}
-"""The training settings for texts, tuned on 4 MB of English: a row is 512 samples."""
+KEYS_OF_TABLES = ("max_embedding_dim", "bins", "category_dropout")
+"""Training settings that recipes on texts had in version 4, where nothing read them."""
 
 
 def with_text_defaults(data: Any) -> Any:
@@ -20,12 +20,17 @@ def with_text_defaults(data: Any) -> Any:
         return data
     if not any(isinstance(table, dict) and table.get("text") is not None for table in tables.values()):
         return data
-    if not isinstance(train := data.get("train", {}), dict):
-        return data
-    return {"target": TARGET, **data, "train": {**TRAIN, **train}}
+    return {"target": TARGET, **data, "train": text_section(data.get("train", {}))}
 
 
-def require_texts_alone(target: Mapping[str, Any], given: Mapping[str, bool], hidden: Sequence[int]) -> None:
+def text_section(train: Any) -> Any:
+    """Return the section `train` of a recipe on texts with the family, unless it names one."""
+    if not isinstance(train, Mapping) or "family" in train:
+        return train
+    return {"family": "text_net", **{key: train[key] for key in train if key not in KEYS_OF_TABLES}}
+
+
+def require_texts_alone(target: Mapping[str, Any], given: Mapping[str, bool]) -> None:
     """Check that a recipe on texts has nothing that only tables have. Raises ValueError.
 
     `given`: what it may not have, and whether it has.
@@ -34,5 +39,3 @@ def require_texts_alone(target: Mapping[str, Any], given: Mapping[str, bool], hi
         raise ValueError("texts have no target, since their next byte is predicted: remove `target`")
     if extra := [name for name, is_given in given.items() if is_given]:
         raise ValueError(f"texts are used alone: remove {' and '.join(extra)}")
-    if len({*hidden}) > 1:
-        raise ValueError("train.hidden: all layers of a net for texts have the same number of units")

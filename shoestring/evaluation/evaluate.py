@@ -150,7 +150,7 @@ class Evaluation:
 
         The first evaluation on a data set fits it; the others find it in the store.
         """
-        if self.encoding.fields:
+        if self.encoding.of_use("image"):
             return [], {BOOSTING: "it reads columns, and this data set has images"}
         closure = import_closure(FITTING_MODULE)
         fields = baseline_key_fields(

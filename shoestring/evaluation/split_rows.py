@@ -15,12 +15,12 @@ BATCH_ROWS = 1 << 17
 
 def read_targets(rows: SampleReader) -> Targets:
     """Return the target of all rows, in their order."""
-    return np.concatenate([batch.target for batch in rows.scan(BATCH_ROWS)])
+    return np.concatenate([batch["target"] for batch in rows.scan(BATCH_ROWS)])
 
 
 def read_groups(rows: SampleReader) -> Array | None:
     """Return the group of all rows, in their order; None in a data set without groups."""
-    found = [batch.groups for batch in rows.scan(BATCH_ROWS) if batch.groups is not None]
+    found = [batch["group"] for batch in rows.scan(BATCH_ROWS) if "group" in batch]
     return np.concatenate(found) if found else None
 
 
@@ -44,7 +44,7 @@ def read_features(rows: SampleReader, encoding: Encoding) -> Floats:
     matrix = np.empty((len(rows), len(is_category)))
     start = 0
     for batch in rows.scan(BATCH_ROWS):
-        matrix[start : start + len(batch), is_category] = batch.codes
-        matrix[start : start + len(batch), ~is_category] = batch.numbers
+        matrix[start : start + len(batch), is_category] = batch["code"]
+        matrix[start : start + len(batch), ~is_category] = batch["number"]
         start += len(batch)
     return matrix

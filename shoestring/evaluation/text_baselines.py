@@ -57,8 +57,7 @@ def _prior_nats(encoding: Encoding, test: SampleReader) -> Floats:
 def _predicted_tokens(test: SampleReader) -> Iterator[Array]:
     """Yield the tokens of rows that a model predicts: all but the first."""
     for samples in test.scan(BATCH_ROWS):
-        assert samples.tokens is not None
-        yield samples.tokens[:, 1:]
+        yield samples["tokens"][:, 1:]
 
 
 def stored_texts(store: Store, vocabulary: Vocabulary) -> list[bytes]:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from shoestring.config.tariffs import HOURS_PER_MONTH
 from shoestring.core.record import digest
-from shoestring.pricing import calibration, learning, throughput
+from shoestring.pricing import throughput
+from shoestring.pricing.learned import calibration, learning
 from shoestring.routing.candidates import BYTES_PER_GB, MAX_ESTIMATE, MAX_PREEMPTIONS, UNKNOWN_SIZE_RATIO
 from shoestring.routing.decision import Algorithm
 from shoestring.routing.question import COMPUTE_US_PER_ROW, MEMORY_HEAVY_GB

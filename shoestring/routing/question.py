@@ -13,7 +13,6 @@ from shoestring.config.preferences import Arm, CandidatePolicy, Preferences, Wor
 from shoestring.config.tariffs import Tariffs
 from shoestring.config.world import IMAGES, CommittedHours
 from shoestring.core.attempt_id import AttemptId
-from shoestring.core.datasets import NO_WAIT, FormatSpeed, StoreFetch, StoreWait
 from shoestring.core.money import Usd, usd
 from shoestring.core.record import Record
 from shoestring.core.types import (
@@ -28,7 +27,8 @@ from shoestring.core.types import (
     StorageClassName,
     WorkloadKind,
 )
-from shoestring.pricing.calibration import LearnedSpeed
+from shoestring.pricing.format_speeds import NO_WAIT, FormatSpeed, StoreFetch, StoreWait
+from shoestring.pricing.learned.calibration import LearnedSpeed
 from shoestring.routing.candidates import BYTES_PER_GB
 from shoestring.routing.dag import UpstreamStage, build_dag
 

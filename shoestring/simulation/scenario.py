@@ -14,10 +14,10 @@ from shoestring.config.budgets import Budgets
 from shoestring.config.engines import DeadlineKind, Engine
 from shoestring.config.policy import Policy, PriceWindow, Priority
 from shoestring.config.yaml_files import parse, read_text
-from shoestring.core.datasets import FormatSpeed
 from shoestring.core.errors import WorldError
 from shoestring.core.record import Record, StoredRecord
 from shoestring.core.types import Need
+from shoestring.pricing.format_speeds import FormatSpeed
 from shoestring.pricing.templates import cloud_world
 from shoestring.routing.dag import build_dag
 

@@ -21,8 +21,8 @@ from shoestring.core.pod_ref import PodRef
 from shoestring.core.receipt import PricePoint, Receipt, ResourceUsage
 from shoestring.core.types import NodeCapacity, Placement, Pool, StockOut
 from shoestring.data.run_records import Run
-from shoestring.pricing.calibration import LearnedSpeed
-from shoestring.pricing.learning import learn
+from shoestring.pricing.learned.calibration import LearnedSpeed
+from shoestring.pricing.learned.learning import learn
 from shoestring.routing.candidates import Candidates
 from shoestring.routing.decision import Choice, Decision
 from shoestring.routing.offers.enumerate import enumerate_offers

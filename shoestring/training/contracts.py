@@ -146,9 +146,11 @@ Weights = Literal["last", "averaged"]
 class Learner(Protocol):
     """A model that learns. The only part of a training that knows the model and its framework.
 
-    `validation_rows`: the largest batch that `validate` may be given.
+    `batch_rows`: the rows of a step, until the controller changes them. `validation_rows`: the largest batch
+    that `validate` may be given.
     """
 
+    batch_rows: int
     validation_rows: int
 
     def advance(self, plan: StepPlan, feed: Feed) -> Progress:

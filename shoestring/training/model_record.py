@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field, model_validator
 
 from shoestring.core.datasets import Encoding
 from shoestring.core.record import Record, StoredRecord
-from shoestring.data.recipe import TrainSettings
+from shoestring.data.families import TrainSection
+from shoestring.data.text_defaults import text_section
 
 
 class SampleRange(Record):
@@ -24,7 +28,7 @@ class ModelRecord(StoredRecord):
     weights_sha256: str
     dataset_key: str = Field(description="store key of the manifest it was trained on")
     encoding: Encoding
-    settings: TrainSettings
+    settings: TrainSection
     seed: int
     samples: int
     epochs: float
@@ -56,6 +60,14 @@ class ModelRecord(StoredRecord):
         exclude_if=lambda quality: quality == 1,
         description="how well the order of streamed blocks mixes; 1: as a uniform shuffle",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_family(cls, data: Any) -> Any:
+        """Version 4 named no family: a model of texts has a vocabulary."""
+        if not isinstance(data, Mapping) or not isinstance(encoding := data.get("encoding"), Mapping):
+            return data
+        return {**data, "settings": text_section(data["settings"])} if encoding.get("vocabulary") else data
 
 
 def add_sample_range(

@@ -71,7 +71,7 @@ class Session:
         self.task, self.learner = task, learner
         costs = StepCosts(self._estimate_validation_s())
         row_s = costs.validation_s / len(task.validation)
-        setup = task.setup()
+        setup = task.setup(learner.batch_rows)
         rows_per_s = setup.first_batch_rows / first_step_s(row_s, setup.first_batch_rows)
         controller = Controller.start(setup, task.planned_samples, rows_per_s)
         self.checkpoints = Checkpoints(task.store, task.run_id, task.attempt)

@@ -10,9 +10,9 @@ from shoestring.config.guardrails import Guardrails
 from shoestring.core.datasets import Encoding
 from shoestring.core.interfaces import Clock, Store
 from shoestring.core.record import digest, record_bytes
+from shoestring.data.families import FamilySettings
 from shoestring.data.loading.samples import SampleReader
 from shoestring.data.loading.shuffle import SampleCursor
-from shoestring.data.recipe import TrainSettings
 from shoestring.spending.meter import Meter
 from shoestring.training.contracts import TrainingProgress, TrainingSetup
 from shoestring.training.control.guardrails import prior_loss
@@ -34,7 +34,7 @@ class TrainingTask:
     run_id: str
     seed: int
     encoding: Encoding
-    settings: TrainSettings
+    settings: FamilySettings
     train: SampleReader
     validation: SampleReader
     metric: LossMetric
@@ -50,13 +50,13 @@ class TrainingTask:
     attempt: int = 1
     selection: str = ""
 
-    def setup(self) -> TrainingSetup:
-        """Return the numbers of the training that never change."""
+    def setup(self, batch_rows: int) -> TrainingSetup:
+        """Return the numbers of the training that never change. `batch_rows`: of a batch at its start."""
         rows, settings = len(self.train), self.settings
         return TrainingSetup(
             epoch_rows=rows,
             max_samples=settings.max_epochs * rows,
-            batch_rows=settings.batch_rows,
+            batch_rows=batch_rows,
             patience=settings.patience,
             prior_loss=prior_loss(self.encoding),
             adaptation=self.adaptation_limits,

@@ -128,9 +128,9 @@ def test_a_decision_does_not_replay_on_code_with_another_constant(finished: Fini
     copy = shutil.copytree(
         Path(package.__path__[0]), tmp_path / "shoestring", ignore=shutil.ignore_patterns("__pycache__")
     )
-    source = (copy / "pricing" / "learning.py").read_text()
+    source = (copy / "pricing" / "learned" / "learning.py").read_text()
     assert "PRIOR_LOG_SD = 0.5\n" in source
-    (copy / "pricing" / "learning.py").write_text(
+    (copy / "pricing" / "learned" / "learning.py").write_text(
         source.replace("PRIOR_LOG_SD = 0.5\n", "PRIOR_LOG_SD = 0.6\n")
     )
     done = subprocess.run(

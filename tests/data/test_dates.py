@@ -36,7 +36,7 @@ def test_a_date_becomes_the_cycles_of_its_calendar_and_its_moment(
         "when": ("numeric", 0),
     }
     test = samples_of(store, manifest, "test")
-    assert ((test.codes[:, 1] > 5) == (test.target == 1)).all()
+    assert ((test["code"][:, 1] > 5) == (test["target"] == 1)).all()
 
 
 def test_a_date_that_groups_rows_is_no_feature_and_a_missing_one_is_unknown(tmp_path: Path) -> None:
@@ -47,8 +47,8 @@ def test_a_date_that_groups_rows_is_no_feature_and_a_missing_one_is_unknown(tmp_
         row["when"] = ""
     _, manifest, store = preprocessed(recipe_of(of(tmp_path, rows)), tmp_path)
     train = samples_of(store, manifest, "train")
-    assert ((train.codes == 0).any(axis=1) == (train.numbers[:, 1] == 1)).all()
-    assert 0.25 < train.numbers[:, 1].mean() < 0.4
+    assert ((train["code"] == 0).any(axis=1) == (train["number"][:, 1] == 1)).all()
+    assert 0.25 < train["number"][:, 1].mean() < 0.4
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from data_files import preprocessed, recipe_of, samples_of, table_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoestring.core.datasets import Encoding, Feature
+from shoestring.core.datasets import Encoding, Feature, StoredField
 from shoestring.core.errors import DataError, RecipeError
 from shoestring.data.formats.dictionaries import read_model_codes, write_dictionaries
 from shoestring.data.formats.readers import EncodedRows
@@ -62,7 +62,7 @@ def of_target(target: Target, values: pa.ChunkedArray) -> TargetStatistics:
 def test_category_codes_are_sorted_from_one_and_rare_missing_or_unseen_ones_are_zero(tmp_path: Path) -> None:
     train = ["b"] * MIN_CATEGORY_ROWS + ["a"] * MIN_CATEGORY_ROWS
     codes = fitted("categorical", column([*train, *["rare"] * (MIN_CATEGORY_ROWS - 1), None]))
-    found = read(codes, column(["a", "b", "rare", None, "never"]), tmp_path).codes
+    found = read(codes, column(["a", "b", "rare", None, "never"]), tmp_path)["code"]
     assert found.dtype == np.int32
     assert found[:, 0].tolist() == [1, 2, 0, 0, 0]
     assert codes.features()[0].cardinality == 3
@@ -79,7 +79,7 @@ def test_stored_codes_stay_the_same_whatever_comes_after_them() -> None:
 def test_a_column_without_values_is_the_unknown_category(tmp_path: Path) -> None:
     codes = fitted("categorical", column([None, None], pa.string()))
     assert not codes.is_informative()
-    assert read(codes, column([None], pa.string()), tmp_path).codes.tolist() == [[0]]
+    assert read(codes, column([None], pa.string()), tmp_path)["code"].tolist() == [[0]]
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_moments_over_batches_equal_those_of_all_values(
 
 def test_numbers_are_standardised_and_a_missing_one_is_zero_with_an_indicator(tmp_path: Path) -> None:
     numbers = fitted("numeric", column([1.0, 3.0, None, float("nan"), float("inf")]))
-    found = read(numbers, column([2.0, 4.0, None, float("-inf")]), tmp_path).numbers
+    found = read(numbers, column([2.0, 4.0, None, float("-inf")]), tmp_path)["number"]
     assert found.dtype == np.float32
     assert found[:, 0].tolist() == [0.0, 2.0, 0.0, 0.0]
     assert found[:, 1].tolist() == [0.0, 0.0, 1.0, 1.0]
@@ -124,12 +124,12 @@ def test_numbers_are_standardised_and_a_missing_one_is_zero_with_an_indicator(tm
 def test_large_numbers_close_to_each_other_keep_their_differences(tmp_path: Path) -> None:
     """As float32 they would be equal."""
     numbers = fitted("numeric", column([1.7e9, 1.7e9 + 2]))
-    assert read(numbers, column([1.7e9, 1.7e9 + 1]), tmp_path).numbers[:, 0].tolist() == [-1.0, 0.0]
+    assert read(numbers, column([1.7e9, 1.7e9 + 1]), tmp_path)["number"][:, 0].tolist() == [-1.0, 0.0]
 
 
 def test_a_number_rarely_missing_in_train_has_no_indicator(tmp_path: Path) -> None:
     found = read(fitted("numeric", column([1.0, 3.0])), column([None, 3.0], pa.float64()), tmp_path)
-    assert found.numbers.tolist() == [[0.0], [1.0]]
+    assert found["number"].tolist() == [[0.0], [1.0]]
     assert len(fitted("numeric", column([1.0, 3.0] * 100 + [None])).features()) == 1
 
 
@@ -141,7 +141,7 @@ def test_a_number_beyond_what_models_read_is_refused_with_its_column() -> None:
 
 def test_a_constant_number_is_zero_and_not_a_division_by_zero(tmp_path: Path) -> None:
     found = read(fitted("numeric", column([5, 5])), column([5, 6]), tmp_path)
-    assert found.numbers.tolist() == [[0.0], [1.0]]
+    assert found["number"].tolist() == [[0.0], [1.0]]
 
 
 @pytest.mark.parametrize(
@@ -149,9 +149,9 @@ def test_a_constant_number_is_zero_and_not_a_division_by_zero(tmp_path: Path) ->
     [[True, False], [datetime(2013, 1, 1, tzinfo=UTC), datetime(2013, 1, 3, tzinfo=UTC)], [time(1), time(3)]],
 )
 def test_booleans_and_timestamps_can_be_numbers_or_categories(tmp_path: Path, values: list[Any]) -> None:
-    scaled = read(fitted("numeric", column(values)), column(values), tmp_path).numbers
+    scaled = read(fitted("numeric", column(values)), column(values), tmp_path)["number"]
     assert sorted(scaled[:, 0].tolist()) == [-1.0, 1.0]
-    codes = read(fitted("categorical", column(values * MIN_CATEGORY_ROWS)), column(values), tmp_path).codes
+    codes = read(fitted("categorical", column(values * MIN_CATEGORY_ROWS)), column(values), tmp_path)["code"]
     assert sorted(codes[:, 0].tolist()) == [1, 2]
 
 
@@ -201,7 +201,7 @@ def test_a_regression_target_keeps_its_values_with_mean_and_deviation_as_prior(t
     (tmp_path / "rows.csv").write_text("\n".join(["x,y", *rows]))
     _, manifest, store = preprocessed(recipe_of(tmp_path / "rows.csv"), tmp_path)
     assert manifest.encoding is not None and manifest.encoding.task == "regression"
-    train = samples_of(store, manifest, "train").target
+    train = samples_of(store, manifest, "train")["target"]
     assert train.dtype == np.float32 and {*train.tolist()} <= {number / 4 for number in range(200)}
     assert manifest.encoding.train_prior == pytest.approx((train.mean(), train.std()), rel=1e-6)
 
@@ -214,7 +214,7 @@ def test_stored_classes_are_numbered_as_they_appear_and_read_in_their_order(tmp_
     assert encoding is not None and encoding.classes == ("a", "b", "c")
     model_codes = read_model_codes(open_blob(store, encoding.dictionary_sha256))
     assert model_codes["y"].tolist() == [0, 2, 0, 1]
-    stored, read_target = table_of(store, manifest, "val"), samples_of(store, manifest, "val").target
+    stored, read_target = table_of(store, manifest, "val"), samples_of(store, manifest, "val")["target"]
     names = ["cab"[code - 1] for code in stored["y"].to_pylist()]
     assert [encoding.classes[index] for index in read_target] == names
 
@@ -259,10 +259,10 @@ def test_features_that_were_stored_ready_are_read_in_any_order() -> None:
     )
     encoding = Encoding(features=features, task="binary", classes=("no", "yes"))
     found = Collator(encoding, record).collate(EncodedRows([records]).take(np.array([1, 0])))
-    assert found.codes.tolist() == [[2, 4], [1, 3]]
-    assert found.numbers.tolist() == [[1.5, 3.5], [0.5, 2.5]]
-    assert found.target.tolist() == [0, 1]
-    assert found.groups is not None and found.groups.tolist() == [9, 9]
+    assert found["code"].tolist() == [[2, 4], [1, 3]]
+    assert found["number"].tolist() == [[1.5, 3.5], [0.5, 2.5]]
+    assert found["target"].tolist() == [0, 1]
+    assert found["group"].tolist() == [9, 9]
 
 
 def test_damaged_codes_and_missing_columns_are_refused() -> None:
@@ -274,3 +274,11 @@ def test_damaged_codes_and_missing_columns_are_refused() -> None:
         collator.collate(np.array([(7, 0.0)], record))
     with pytest.raises(DataError, match="the data set has no columns x: run preprocess again"):
         Collator(encoding, np.dtype([("y", "f4")]))
+
+
+def test_a_field_of_variable_length_is_refused_by_name() -> None:
+    text = StoredField(name="text", dtype="uint8", storage="variable", use="tokens")
+    with pytest.raises(DataError, match="rows of text differ in length, which this version"):
+        Collator(
+            Encoding(features=(), fields=(text,), task="regression"), np.dtype([("y", "f4"), ("text", "V8")])
+        )

@@ -9,7 +9,7 @@ import pytest
 from data_files import ingested, preprocessed, quarantined_rows, quiet, samples_of, table_of
 from image_sources import idx_files, image_folder, image_recipe, noise
 
-from shoestring.core.datasets import IMAGE_COLUMN
+from shoestring.core.datasets import IMAGE_COLUMN, StoredField
 from shoestring.core.errors import DataError
 from shoestring.core.types import Format
 from shoestring.data.loading.open_split import open_split
@@ -24,22 +24,24 @@ def test_images_are_one_field_of_the_record_and_a_batch_is_a_view_of_it(
     pixels = noise(200)
     recipe = image_recipe(idx_files(tmp_path / "idx", pixels))
     _, manifest, store = preprocessed(recipe, tmp_path, format)
-    assert manifest.columns == {"y": "int32", IMAGE_COLUMN: "fixed_size_binary[24]", "_group": "int32"}
     assert manifest.row_bytes == 32 and manifest.rows == 200
     assert manifest.encoding is not None and not manifest.encoding.features
-    (field,) = manifest.encoding.fields
-    assert (field.name, field.dtype, field.shape, field.role) == (IMAGE_COLUMN, "uint8", (1, 4, 6), "image")
+    assert manifest.encoding.fields == (
+        StoredField(name="y", dtype="int32", use="target"),
+        StoredField(name=IMAGE_COLUMN, dtype="uint8", shape=(1, 4, 6), use="image"),
+        StoredField(name="_group", dtype="int32", use="group"),
+    )
     found = {}
     for split in SPLITS:
         samples = samples_of(store, manifest, split)
-        assert samples.images is not None and samples.images.base is not None
-        assert samples.images.shape == (len(samples), 1, 4, 6) and samples.images.dtype == np.uint8
-        assert samples.images.strides[0] == 32
-        for image, target in zip(samples.images, samples.target, strict=True):
+        assert samples["image"].base is not None
+        assert samples["image"].shape == (len(samples), 1, 4, 6) and samples["image"].dtype == np.uint8
+        assert samples["image"].strides[0] == 32
+        for image, target in zip(samples["image"], samples["target"], strict=True):
             found[image.tobytes()] = int(target)
     assert found == {image.tobytes(): number % 2 for number, image in enumerate(pixels)}
     part = open_split(store, manifest, "train").take(np.array([3, 1])).part(1, 2)
-    assert part.images is not None and part.images.shape == (1, 1, 4, 6)
+    assert part["image"].shape == (1, 1, 4, 6)
 
 
 def test_rows_whose_image_cannot_be_decoded_are_set_aside_by_name(tmp_path: Path) -> None:
@@ -81,7 +83,7 @@ def test_equal_images_are_in_one_split_whatever_their_names(tmp_path: Path) -> N
     by_split = [
         {row.tobytes() for row in images}
         for split in SPLITS
-        if (images := samples_of(store, manifest, split).images) is not None
+        if (images := samples_of(store, manifest, split).fields.get("image")) is not None
     ]
     assert manifest.rows == 240 and sum(map(len, by_split)) == 120
 
@@ -98,9 +100,8 @@ def test_a_table_of_paths_has_its_other_columns_as_features_and_its_groups(tmp_p
     assert manifest.encoding is not None
     assert [feature.name for feature in manifest.encoding.features] == ["age"]
     samples = samples_of(store, manifest, "train")
-    assert samples.images is not None and samples.groups is not None
-    assert samples.numbers.shape == (len(samples), 1)
-    found = [samples_of(store, manifest, split).groups for split in SPLITS]
+    assert samples["number"].shape == (len(samples), 1)
+    found = [samples_of(store, manifest, split)["group"] for split in SPLITS]
     groups = [{*each.tolist()} for each in found if each is not None]
     assert sum(map(len, groups)) == len(set.union(*groups)) == 50
 
@@ -112,7 +113,7 @@ def test_another_size_is_another_data_set_made_from_the_same_raw_one(tmp_path: P
     raw_key, _, store = ingested(small, tmp_path)
     assert ingested(large, tmp_path)[0] == raw_key
     _, manifest, _ = preprocessed(large, tmp_path)
-    assert manifest.columns[IMAGE_COLUMN] == "fixed_size_binary[288]"
+    assert manifest.encoding is not None and manifest.encoding.of_use("image")[0].shape == (3, 8, 12)
     assert table_of(store, manifest, "test").num_rows
     of_small = preprocessed(small, tmp_path)[1]
     assert [len(samples_of(store, each, "test")) for each in (manifest, of_small)] == [

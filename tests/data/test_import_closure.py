@@ -123,7 +123,11 @@ def test_a_process_imports_only_what_its_call_needs() -> None:
         printed(code.format(f"shoestring.runtime.supervisor.{name}")) for name in ("child", "run_stage")
     )
     assert not {"numpy", "shoestring.routing.decision", "shoestring.spending.ledger.ledger"} & set(stage)
-    deciding = ("shoestring.routing.planner", "shoestring.routing.offers", "shoestring.pricing.learning")
+    deciding = (
+        "shoestring.routing.planner",
+        "shoestring.routing.offers",
+        "shoestring.pricing.learned.learning",
+    )
     assert not [name for name in supervisor if name.startswith(deciding)]
 
 

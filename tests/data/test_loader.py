@@ -30,7 +30,7 @@ def numbered(rows: int, parts: int = 1) -> SampleReader:
 
 
 def ids(batch: Batch) -> list[int]:
-    found: list[int] = batch.samples.target.astype(int).tolist()
+    found: list[int] = batch.samples["target"].astype(int).tolist()
     return found
 
 

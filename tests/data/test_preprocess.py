@@ -13,7 +13,7 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoestring.core.datasets import GROUP_COLUMN
+from shoestring.core.datasets import GROUP_COLUMN, StoredField
 from shoestring.core.errors import DataError, RecipeError
 from shoestring.core.types import Format
 from shoestring.data.formats.readers import open_rows
@@ -39,7 +39,11 @@ def test_every_row_with_a_target_is_in_exactly_one_split_with_codes_and_raw_numb
     _, manifest, store = preprocessed(recipe, tmp_path, format)
     assert manifest.rows == 293
     assert manifest.quarantined == {"y is missing": 7}
-    assert manifest.columns == {"id": "double", "w": "int32", "y": "int32"}
+    assert manifest.encoding is not None and manifest.encoding.fields == (
+        StoredField(name="id", dtype="float64", use="number"),
+        StoredField(name="w", dtype="int32", use="code"),
+        StoredField(name="y", dtype="int32", use="target"),
+    )
     assert manifest.row_bytes == 16
     ids = []
     for split in SPLITS:
@@ -74,11 +78,11 @@ def test_codes_and_statistics_are_fitted_on_train_only(tmp_path: Path) -> None:
         assert manifest.encoding is not None
         assert manifest.encoding.features[0].cardinality == (3 if trained_on else 2)
         train, val, test = (samples_of(store, manifest, split) for split in SPLITS)
-        assert (0 in {*val.codes.flatten(), *test.codes.flatten()}) is not trained_on
-        assert 0 not in train.codes
-        assert np.mean(train.numbers) == pytest.approx(0, abs=1e-5)
-        assert np.std(train.numbers) == pytest.approx(1, abs=1e-5)
-        assert abs(np.mean(test.numbers)) > 1e-3
+        assert (0 in {*val["code"].flatten(), *test["code"].flatten()}) is not trained_on
+        assert 0 not in train["code"]
+        assert np.mean(train["number"]) == pytest.approx(0, abs=1e-5)
+        assert np.std(train["number"]) == pytest.approx(1, abs=1e-5)
+        assert abs(np.mean(test["number"])) > 1e-3
         if len(outcomes) == 2:
             return
     raise AssertionError(f"in forty splits, the first day was always or never in train: {outcomes}")
@@ -100,7 +104,7 @@ def test_a_join_adds_columns_and_keeps_rows_without_a_match(tmp_path: Path) -> N
     assert manifest.rows == 400
     assert manifest.encoding is not None
     assert [each.name for each in manifest.encoding.features] == ["k", "t", "t_missing"]
-    by_key = {key: {*train.numbers[train.codes[:, 0] == key + 1, 1].tolist()} for key in range(4)}
+    by_key = {key: {*train["number"][train["code"][:, 0] == key + 1, 1].tolist()} for key in range(4)}
     assert by_key == {0: {0.0}, 1: {0.0}, 2: {1.0}, 3: {1.0}}
 
 
@@ -135,7 +139,8 @@ def test_inferred_features_exclude_what_cannot_be_one(tmp_path: Path) -> None:
         "word": "categorical",
     }
     categories = ["same", "name", "few", "fair", "word", "when_month", "when_weekday", "when_hour"]
-    assert list(manifest.columns) == ["many", "size", "when", *categories, "y", GROUP_COLUMN]
+    fields = [field.name for field in manifest.encoding.fields]
+    assert fields == ["many", "size", "when", *categories, "y", GROUP_COLUMN]
 
 
 @examples(8)
@@ -188,8 +193,9 @@ def test_data_that_cannot_be_encoded_is_refused_with_the_reason(
 def test_a_feature_with_the_name_of_the_encoded_target_is_renamed(tmp_path: Path) -> None:
     rows = [{"y": number / 3, "z": number % 2} for number in range(100)]
     _, manifest, store = preprocessed(recipe_of(of(tmp_path, rows), target={"column": "z"}), tmp_path)
-    assert list(manifest.columns) == ["y_", "y"]
-    assert {*samples_of(store, manifest, "train").target.tolist()} == {0, 1}
+    assert manifest.encoding is not None
+    assert [field.name for field in manifest.encoding.fields] == ["y_", "y"]
+    assert {*samples_of(store, manifest, "train")["target"].tolist()} == {0, 1}
 
 
 def test_names_that_clash_with_encoded_columns_are_refused(tmp_path: Path) -> None:

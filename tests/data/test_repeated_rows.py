@@ -10,8 +10,13 @@ import pytest
 from data_files import recipe_of
 from test_increments import Files, assert_equal, rows_of
 
-from shoestring.core.datasets import SplitRule
+from shoestring.core.datasets import Manifest, SplitRule, StoredField
 from shoestring.data.transforms.split import SPLITS
+
+
+def group_fields(manifest: Manifest) -> tuple[StoredField, ...]:
+    assert manifest.encoding is not None
+    return manifest.encoding.of_use("group")
 
 
 def test_rows_that_repeat_those_of_other_files_go_by_their_position_in_all_files(tmp_path: Path) -> None:
@@ -37,10 +42,10 @@ def test_rows_that_repeat_those_of_other_files_go_by_their_position_in_all_files
 def test_a_version_with_many_distinct_rows_keeps_equal_ones_together(tmp_path: Path) -> None:
     recipe, files = recipe_of(tmp_path, leaks=["few"]), Files(tmp_path)
     present = {"a.csv": rows_of(1, 900)}
-    assert "_group" not in files.encode(recipe, present).columns
+    assert not group_fields(files.encode(recipe, present))
     present["b.csv"] = pa.concat_tables([rows_of(2, 400)] * 2)
     found = files.encode(recipe, present)
     assert found.split_rule == SplitRule(unit="distinct rows", ignored=("few", "y"))
-    assert files.reused_rows == 0 and "_group" in found.columns
+    assert files.reused_rows == 0 and group_fields(found)
     units = [{row["_group"] for row in files.decoded(found, split)} for split in SPLITS]
     assert sum(map(len, units)) == len(set().union(*units)) == 1298  # Two have no target.

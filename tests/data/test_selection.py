@@ -38,9 +38,11 @@ def test_an_epoch_over_a_selection_has_each_of_its_rows_once() -> None:
     subset = reader(rows).subset(chosen)
     assert len(subset) == 150
     with Loader(subset, SampleCursor(seed=0)) as loader:
-        met = np.concatenate([loader.next_batch(40).samples.numbers[:, 0] for _ in range(4)])
+        met = np.concatenate([loader.next_batch(40).samples["number"][:, 0] for _ in range(4)])
         assert loader.next_batch(40).epoch == 1
     assert sorted(met) == sorted(rows["number"][chosen])
-    again = np.concatenate([each.numbers[:, 0] for each in subset.scan(64)])
+    again = np.concatenate([each["number"][:, 0] for each in subset.scan(64)])
     assert np.array_equal(again, rows["number"][chosen])
-    assert np.array_equal(subset.subset(np.array([7, 3])).take(np.array([1])).target, rows["y"][chosen[[3]]])
+    assert np.array_equal(
+        subset.subset(np.array([7, 3])).take(np.array([1]))["target"], rows["y"][chosen[[3]]]
+    )

@@ -137,7 +137,7 @@ def test_a_training_on_shards_meets_every_row_once_over_resumes_batch_sizes_and_
             batches = [loader.next_batch(batch_rows) for loader in loaders]
             ids = np.empty(batches[0].stop - start, np.int64)
             for rank, batch in enumerate(batches):
-                ids[(rank - start) % ranks :: ranks] = batch.samples.target
+                ids[(rank - start) % ranks :: ranks] = batch.samples["target"]
             met += ids.tolist()
             cursor = loaders[0].cursor
         for loader in loaders:
@@ -154,7 +154,7 @@ def test_a_share_of_streamed_rows_reads_the_blocks_of_that_share_alone(tmp_path:
     store.reads = 0
     part = rows.subset(chosen)
     begin = SampleCursor(seed=0, order=part.order)
-    assert sorted(part.take(part.positions(begin, 0, 0, 100)).target.tolist()) == chosen.tolist()
+    assert sorted(part.take(part.positions(begin, 0, 0, 100))["target"].tolist()) == chosen.tolist()
     assert store.reads <= 4
 
 

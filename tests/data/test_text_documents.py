@@ -14,6 +14,7 @@ from shoestring.core.errors import DataError, RecipeError
 from shoestring.data.recipe import Recipe
 from shoestring.data.sources.documents.text_documents import MAX_DOCUMENT_BYTES
 from shoestring.data.sources.files import estimate_size
+from shoestring.training.families.text_net.settings import TextNetSettings
 
 
 def documents(recipe: Recipe, folder: Path) -> list[tuple[str, bytes]]:
@@ -142,7 +143,7 @@ def test_keys_of_tables_are_refused_for_texts(
 def test_a_recipe_on_texts_is_the_same_when_it_is_written_and_read(tmp_path: Path) -> None:
     recipe = text_recipe(tmp_path, train={"hidden": [16, 16]})
     assert Recipe.model_validate_json(recipe.model_dump_json()) == recipe
-    assert (recipe.train.hidden, recipe.train.batch_rows) == ((16, 16), 8)
+    assert recipe.train == TextNetSettings(hidden=(16, 16), batch_rows=8)
     with pytest.raises(ValueError, match="the task next_token is that of texts"):
         Recipe.model_validate(
             {"name": "a", "source": {"b": {"path": "c"}}, "target": {"column": "y", "task": "next_token"}}

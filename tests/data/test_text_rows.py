@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from text_sources import documents_of, story, text_folder, text_recipe
 
-from shoestring.core.datasets import GROUP_COLUMN, TARGET_COLUMN, TOKENS_COLUMN
+from shoestring.core.datasets import GROUP_COLUMN, TARGET_COLUMN, TOKENS_COLUMN, StoredField
 from shoestring.core.errors import DataError
 from shoestring.core.types import Format
 from shoestring.data.loading.open_split import open_split
@@ -48,20 +48,22 @@ def test_every_byte_is_predicted_once_from_the_byte_before_it(texts: list[bytes]
 def test_documents_are_split_and_a_batch_is_a_view_of_the_rows(tmp_path: Path, format: Format) -> None:
     folder = text_folder(tmp_path / "texts", 60)
     _, manifest, store = preprocessed(text_recipe(folder), tmp_path, format)
-    assert manifest.columns == {"y": "int32", "_tokens": "fixed_size_binary[32]", "_group": "int32"}
     assert manifest.encoding is not None and manifest.encoding.vocabulary is not None
     assert manifest.encoding.task == "next_token" and not manifest.encoding.features
-    (field,) = manifest.encoding.fields
-    assert (field.name, field.dtype, field.shape, field.role) == ("_tokens", "uint8", (32,), "tokens")
+    assert manifest.encoding.fields == (
+        StoredField(name="y", dtype="int32", use="target"),
+        StoredField(name="_tokens", dtype="uint8", shape=(32,), use="tokens"),
+        StoredField(name="_group", dtype="int32", use="group"),
+    )
     found = []
     for split in SPLITS:
         samples = samples_of(store, manifest, split)
-        assert samples.tokens is not None and samples.tokens.base is not None
-        assert samples.tokens.dtype == np.uint8 and samples.tokens.shape == (len(samples), 32)
+        assert samples["tokens"].base is not None
+        assert samples["tokens"].dtype == np.uint8 and samples["tokens"].shape == (len(samples), 32)
         found += documents_of(samples)
     assert sorted(found) == sorted(path.read_bytes() for path in folder.iterdir())
     part = open_split(store, manifest, "train").take(np.array([3, 1])).part(1, 2)
-    assert part.tokens is not None and part.tokens.shape == (1, 32)
+    assert part["tokens"].shape == (1, 32)
 
 
 def test_the_frequencies_are_those_of_train_alone(tmp_path: Path) -> None:
@@ -112,8 +114,8 @@ def test_documents_shorter_than_a_row_share_it_and_empty_ones_are_left_out(tmp_p
     _, manifest, store = preprocessed(text_recipe(folder, row_tokens=64), tmp_path)
     assert manifest.quarantined == {"empty documents": 31}
     train = samples_of(store, manifest, "train")
-    assert train.tokens is not None and len(train) < len(documents_of(train)) / 4
-    assert (train.tokens == START).sum(axis=1).max() > 3
+    assert len(train) < len(documents_of(train)) / 4
+    assert (train["tokens"] == START).sum(axis=1).max() > 3
 
 
 def test_another_row_length_is_made_from_the_same_raw_data_and_another_separator_is_not(
@@ -126,7 +128,7 @@ def test_another_row_length_is_made_from_the_same_raw_data_and_another_separator
     _, manifest = preprocess(
         text_recipe(folder, row_tokens=64), raw_key, Format.ARROW, store, tmp_path / "scratch", quiet
     )
-    assert manifest.columns["_tokens"] == "fixed_size_binary[64]"
+    assert manifest.encoding is not None and manifest.encoding.of_use("tokens")[0].shape == (64,)
 
 
 def test_too_few_documents_for_three_splits_are_refused(tmp_path: Path) -> None:

@@ -6,11 +6,11 @@ from pathlib import Path
 from shoestring.backends.folder_store import FolderStore
 from shoestring.backends.local import WallClock
 from shoestring.backends.reading_store import ReadingStore
-from shoestring.core.datasets import VolumeProbe
 from shoestring.core.record import record_bytes
 from shoestring.core.types import Format
 from shoestring.data.formats.format_benchmark import measure_volume
 from shoestring.data.formats.volume_probe import MAX_PROBE_AGE, load_or_probe, measure_fetch, volume_id
+from shoestring.pricing.format_speeds import VolumeProbe
 
 
 class LaterClock(WallClock):

@@ -50,7 +50,6 @@ def raw_documents(store: Store, manifest: Manifest) -> list[tuple[str, bytes]]:
 
 def documents_of(samples: Samples) -> list[bytes]:
     """Return the documents in rows of bytes, from the tokens that a model predicts."""
-    assert samples.tokens is not None
-    predicted = samples.tokens[:, 1:].ravel()
+    predicted = samples["tokens"][:, 1:].ravel()
     text = predicted[predicted != PADDING].tobytes()
     return text.split(bytes([START]))

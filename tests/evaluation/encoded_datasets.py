@@ -13,8 +13,8 @@ from shoestring.backends.folder_store import FolderStore
 from shoestring.core.datasets import GROUP_COLUMN, Encoding, Feature
 from shoestring.core.interfaces import Store
 from shoestring.core.record import record_bytes
-from shoestring.data.recipe import TrainSettings
 from shoestring.data.storage.blobs import load_manifest
+from shoestring.training.families.table_net.settings import TableNetSettings
 from shoestring.training.model_record import ModelRecord
 
 Task = Literal["binary", "multiclass", "regression"]
@@ -97,7 +97,7 @@ def model_of(data_key: str, encoding: Encoding, seconds: float, cores: int = 1) 
         weights_sha256="",
         dataset_key=data_key,
         encoding=encoding,
-        settings=TrainSettings(),
+        settings=TableNetSettings(),
         seed=0,
         samples=1000,
         epochs=1.0,

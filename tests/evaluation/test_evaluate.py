@@ -13,7 +13,7 @@ from shoestring.core.errors import DataError, StageFailed, StageStopped
 from shoestring.core.interfaces import Store
 from shoestring.core.record import record_bytes
 from shoestring.data.loading.samples import SampleReader
-from shoestring.data.recipe import METRICS, Split, TrainSettings
+from shoestring.data.recipe import METRICS, Split
 from shoestring.data.storage.blobs import load_manifest
 from shoestring.evaluation.evaluate import (
     BOOSTING,
@@ -23,6 +23,7 @@ from shoestring.evaluation.evaluate import (
 )
 from shoestring.evaluation.results import EvaluationResults
 from shoestring.spending.meter import Meter
+from shoestring.training.families.table_net.settings import TableNetSettings
 
 ROWS = {"train": 2000, "val": 400, "test": 600}
 CLOCK = WallClock()
@@ -41,7 +42,7 @@ def true_predictor(task: Task) -> Any:
 
     def predict(store: Store, key: str, rows: SampleReader) -> Any:
         (found,) = rows.scan(10**6)
-        names = {"where": found.codes[:, 0], "shade": found.codes[:, 1], "size": found.numbers[:, 0]}
+        names = {"where": found["code"][:, 0], "shade": found["code"][:, 1], "size": found["number"][:, 0]}
         return chances(task, names)
 
     return predict
@@ -146,7 +147,7 @@ def test_a_model_of_a_share_of_the_rows_is_described_as_such(tmp_path: Path) -> 
     store, data_key = dataset(tmp_path, "binary", ROWS)
     encoding = load_manifest(store, data_key).encoding
     assert encoding is not None
-    settings = TrainSettings(rows_share=0.07)
+    settings = TableNetSettings(rows_share=0.07)
     model = model_of(data_key, encoding, 0.3).model_copy(update={"settings": settings})
     store.put(MODEL_KEY, record_bytes(model))
     request = evaluation_request(data_key, true_predictor("binary"), meter=meter(left_s=FINISH_S / 4))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from shoestring.backends.folder_store import FolderStore
-from shoestring.core.datasets import TOKENS_COLUMN, Encoding, ShapedField
+from shoestring.core.datasets import TOKENS_COLUMN, Encoding, StoredField
 from shoestring.core.types import Format
 from shoestring.data.formats.readers import open_rows, write_table
 from shoestring.data.loading.samples import Collator, SampleReader
@@ -30,7 +30,7 @@ def split(folder: Path, texts: list[bytes], prior: tuple[float, ...]) -> tuple[S
     """Return rows in a file, read as evaluate reads them."""
     described = Encoding(
         features=(),
-        fields=(ShapedField(name=TOKENS_COLUMN, dtype="uint8", shape=(64,), role="tokens"),),
+        fields=(StoredField(name=TOKENS_COLUMN, dtype="uint8", shape=(64,), use="tokens"),),
         vocabulary=ByteTokens.vocabulary,
         task="next_token",
         train_prior=prior,

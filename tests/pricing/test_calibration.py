@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from shoestring.pricing.calibration import Z95, calibrated_p95
+from shoestring.pricing.learned.calibration import Z95, calibrated_p95
 
 
 def same_work(count: int) -> np.ndarray:

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoestring.core.types import Pool
-from shoestring.pricing.calibration import LearnedSpeed
-from shoestring.pricing.learning import learn
-from shoestring.pricing.runtime_factors import exploration_bonus, runtime_factor, runtime_factors
+from shoestring.pricing.learned.calibration import LearnedSpeed
+from shoestring.pricing.learned.learning import learn
+from shoestring.pricing.learned.runtime_factors import exploration_bonus, runtime_factor, runtime_factors
 from shoestring.pricing.throughput import hardware_of
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from shoestring.core.datasets import FormatSpeed
 from shoestring.core.types import Format, Need
+from shoestring.pricing.format_speeds import FormatSpeed
 
 SPEEDS = (
     FormatSpeed(

@@ -17,9 +17,9 @@ from routing_cases import FULL, PACKED, PARQUET, quote
 from shoestring.config.preferences import Preferences
 from shoestring.config.tariffs import Tariffs
 from shoestring.config.world import CommittedHours
-from shoestring.core.datasets import FormatSpeed
 from shoestring.core.types import Format, Market, MarketTerms, Need, Pool, Quote
-from shoestring.pricing.calibration import LearnedSpeed
+from shoestring.pricing.format_speeds import FormatSpeed
+from shoestring.pricing.learned.calibration import LearnedSpeed
 from shoestring.routing.dag import UpstreamStage
 from shoestring.routing.question import CachedOutcome, Question
 

@@ -9,10 +9,10 @@ from typing import Any
 from hypothesis import strategies as st
 
 from shoestring.config.tariffs import Tariffs
-from shoestring.core.datasets import FormatSpeed
 from shoestring.core.money import usd
 from shoestring.core.types import Format, Market, MarketTerms, Need, NodeCapacity, Pool, Quote
-from shoestring.pricing.calibration import LearnedSpeed
+from shoestring.pricing.format_speeds import FormatSpeed
+from shoestring.pricing.learned.calibration import LearnedSpeed
 from shoestring.routing.decide import choose
 from shoestring.routing.offers.enumerate import enumerate_offers
 from shoestring.routing.offers.offer_table import full_offer_table

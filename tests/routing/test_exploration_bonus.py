@@ -15,7 +15,7 @@ from test_planner import fits, samples_and_price, total_est_micro
 
 from shoestring.core.money import microusd
 from shoestring.core.types import Need
-from shoestring.pricing.calibration import LearnedSpeed
+from shoestring.pricing.learned.calibration import LearnedSpeed
 from shoestring.routing.candidates import PPB, Candidates
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Decision

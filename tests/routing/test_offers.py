@@ -24,7 +24,7 @@ from routing_cases import (
 from shoestring.config.tariffs import Tariffs
 from shoestring.config.world import CommittedHours
 from shoestring.core.types import Format, Market, MarketTerms, Need, Pool
-from shoestring.pricing.calibration import LearnedSpeed
+from shoestring.pricing.learned.calibration import LearnedSpeed
 from shoestring.routing.offers.enumerate import enumerate_offers
 from shoestring.routing.offers.offer_table import OfferTable, full_offer_table
 from shoestring.routing.question import Question

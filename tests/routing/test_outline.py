@@ -8,7 +8,7 @@ from hypothesis import given
 from routing_cases import CPU_1, EVALUATE, laptop_question, questions, quote
 
 from shoestring.core.money import from_microusd
-from shoestring.pricing.calibration import LearnedSpeed
+from shoestring.pricing.learned.calibration import LearnedSpeed
 from shoestring.routing.analysis.outline import pareto_front, stage_outlines
 from shoestring.routing.decide import decide
 from shoestring.routing.offers.enumerate import enumerate_offers

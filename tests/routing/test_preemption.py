@@ -9,7 +9,7 @@ import pytest
 from routing_cases import laptop_question, quote
 
 from shoestring.core.types import Market, MarketTerms, Need, Pool
-from shoestring.pricing.calibration import LearnedSpeed
+from shoestring.pricing.learned.calibration import LearnedSpeed
 from shoestring.routing.candidates import Floats
 from shoestring.routing.offers.enumerate import enumerate_offers
 from shoestring.routing.offers.offer_costs import portable_expm1

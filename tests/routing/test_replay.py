@@ -75,7 +75,12 @@ def test_the_same_code_elsewhere_replays_to_the_same_bytes(tmp_path: Path) -> No
             "HOURS_PER_MONTH = 720.0",
             '+   "hours_per_month": "720.0",',
         ),
-        ("pricing/learning.py", "PRIOR_LOG_SD = 0.5", "PRIOR_LOG_SD = 0.6", '+   "prior_log_sd": "0.6",'),
+        (
+            "pricing/learned/learning.py",
+            "PRIOR_LOG_SD = 0.5",
+            "PRIOR_LOG_SD = 0.6",
+            '+   "prior_log_sd": "0.6",',
+        ),
         (
             "routing/planner/best_plans.py",
             "self.total, MAX_INT).min(initial=MAX_INT)",

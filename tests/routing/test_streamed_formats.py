@@ -6,8 +6,8 @@ from typing import Any
 
 from routing_cases import PACKED, PARQUET, PREPROCESS, TRAIN, laptop_question
 
-from shoestring.core.datasets import StoreFetch
 from shoestring.core.types import Format
+from shoestring.pricing.format_speeds import StoreFetch
 from shoestring.routing.decide import decide
 
 SHARDS = PARQUET.model_copy(update={"format": Format.SHARDS})

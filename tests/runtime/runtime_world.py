@@ -22,7 +22,6 @@ from shoestring.backends.local import LocalCluster, open_local_world
 from shoestring.config.engines import assumed_times
 from shoestring.config.policy import Policy
 from shoestring.config.world import World
-from shoestring.core.datasets import FormatSpeed, VolumeProbe
 from shoestring.core.errors import BudgetExceeded
 from shoestring.core.interfaces import PodLifetime, Store
 from shoestring.core.pod_ref import PodRef
@@ -31,6 +30,7 @@ from shoestring.core.types import Format, Need, Pool
 from shoestring.data.formats.volume_probe import volume_id
 from shoestring.data.recipe import Recipe, read_recipe
 from shoestring.data.run_records import Run
+from shoestring.pricing.format_speeds import FormatSpeed, VolumeProbe
 from shoestring.runtime.admission.admit import admit
 from shoestring.runtime.admission.first_request import RunRequest
 from shoestring.runtime.admission.stage_request import StageInputs

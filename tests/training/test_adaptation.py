@@ -15,13 +15,13 @@ from training_bench import TrainingBench, class_prior_loss
 
 from shoestring.config.adaptation import AdaptationLimits
 from shoestring.core.receipt import AdaptationChange
-from shoestring.data.recipe import TrainSettings
 from shoestring.spending.meter import Meter
+from shoestring.training.families.table_net.settings import TableNetSettings
 from shoestring.training.task import TrainedModel
 
 STEP_S, STEPS = 0.1, 600
 PRICE = Decimal(1)
-LONG = TrainSettings(
+LONG = TableNetSettings(
     max_epochs=100, hidden=(8,), bins=2, batch_rows=16, patience=999, learning_rate=0.01, dropout=0.0
 )
 

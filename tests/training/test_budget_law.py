@@ -21,12 +21,12 @@ from small_dataset import table
 from training_bench import TrainingBench, stop_after
 
 from shoestring.core.errors import StageStopped
-from shoestring.data.recipe import TrainSettings
 from shoestring.spending.meter import Meter, cost_usd
+from shoestring.training.families.table_net.settings import TableNetSettings
 from shoestring.training.loop import CHECKPOINT_EVERY_S
 from shoestring.training.task import TrainedModel
 
-SMALL = TrainSettings(max_epochs=10, hidden=(4,), bins=2, batch_rows=64, patience=3)
+SMALL = TableNetSettings(max_epochs=10, hidden=(4,), bins=2, batch_rows=64, patience=3)
 
 
 def write_model(bench: TrainingBench, trained: TrainedModel) -> None:

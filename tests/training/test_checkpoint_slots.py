@@ -5,38 +5,20 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from decimal import Decimal
 from pathlib import Path
 
 import pytest
 from clocks import StillClock
+from resume import checkpoint_at
 from training_bench import SlowStore, damage
 
 from shoestring.backends.folder_store import FolderStore
-from shoestring.config.adaptation import AdaptationLimits
-from shoestring.config.guardrails import Guardrails
 from shoestring.core.errors import StageStopped, StoreError
 from shoestring.core.interfaces import Store
 from shoestring.core.record import SCHEMA_VERSION
 from shoestring.data.loading.shuffle import SampleCursor
 from shoestring.training import checkpoints
 from shoestring.training.checkpoints import Checkpoint, Checkpoints
-from shoestring.training.contracts import TrainingSetup
-from shoestring.training.control.controller import Controller
-from shoestring.training.control.memory import remember
-
-CONTROLLER = Controller.start(
-    TrainingSetup(
-        epoch_rows=100,
-        max_samples=1000,
-        batch_rows=10,
-        patience=3,
-        prior_loss=1.0,
-        adaptation=AdaptationLimits(),
-        guardrails=Guardrails(),
-    ),
-    None,
-)
 
 
 def test_a_part_is_written_when_it_has_changed(tmp_path: Path) -> None:
@@ -95,19 +77,7 @@ def of_attempt(store: Store, attempt: int) -> Checkpoints:
 
 
 def state(samples: int) -> Checkpoint:
-    memory = remember(CONTROLLER, 1000.0)
-    return Checkpoint(
-        rows_sha256="rows",
-        samples=samples,
-        cursor=SampleCursor(seed=0),
-        memory=memory,
-        training_s=0.0,
-        spent_usd=Decimal(0),
-        sample_ranges=(),
-        starts=(),
-        windows=(),
-        is_shaped_by_budget=False,
-    )
+    return checkpoint_at(SampleCursor(seed=0), samples)
 
 
 def parts(samples: int) -> dict[str, bytes]:

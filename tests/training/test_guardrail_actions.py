@@ -17,7 +17,6 @@ from shoestring.config.adaptation import AdaptationLimits
 from shoestring.config.guardrails import EpochCap, Guardrails, SkillFloor
 from shoestring.core.datasets import Encoding, Feature
 from shoestring.core.errors import StageStopped
-from shoestring.data.recipe import TrainSettings
 from shoestring.spending.meter import Meter
 from shoestring.training.control.guardrails import (
     MAX_ROLLBACKS,
@@ -26,9 +25,10 @@ from shoestring.training.control.guardrails import (
     skill_score,
     skill_violation,
 )
+from shoestring.training.families.table_net.settings import TableNetSettings
 from shoestring.training.loop import Training
 
-LEARNS = TrainSettings(max_epochs=8, hidden=(8,), bins=2, batch_rows=32, patience=99, learning_rate=0.02)
+LEARNS = TableNetSettings(max_epochs=8, hidden=(8,), bins=2, batch_rows=32, patience=99, learning_rate=0.02)
 PRICED = Meter(Decimal("3.6"), 0.0, Decimal(10), None)
 NUMBER = Feature(name="number", kind="numeric")
 

@@ -3,15 +3,15 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from shoestring.core.datasets import IMAGE_COLUMN, Encoding, ShapedField
+from shoestring.core.datasets import IMAGE_COLUMN, Encoding, StoredField
 from shoestring.data.loading.samples import Samples
-from shoestring.data.recipe import TrainSettings
+from shoestring.training.families.table_net.settings import TableNetSettings
 from shoestring.training.torch_.learner import NetLearner
 from shoestring.training.torch_.net import NetInputs
 
 ENCODING = Encoding(
     features=(),
-    fields=(ShapedField(name=IMAGE_COLUMN, dtype="uint8", shape=(1, 4, 6), role="image"),),
+    fields=(StoredField(name=IMAGE_COLUMN, dtype="uint8", shape=(1, 4, 6), use="image"),),
     task="binary",
     classes=("dark", "bright"),
     train_prior=(0.5, 0.5),
@@ -24,14 +24,19 @@ def images(rows: int) -> Samples:
     pixels[1::2, :, :, :3] += 100
     empty = np.zeros((rows, 0))
     return Samples(
-        empty.astype(np.int32), empty.astype(np.float32), (np.arange(rows) % 2).astype(np.int32), None, pixels
+        {
+            "code": empty.astype(np.int32),
+            "number": empty.astype(np.float32),
+            "target": (np.arange(rows) % 2).astype(np.int32),
+            "image": pixels,
+        }
     )
 
 
 def test_the_net_for_tables_learns_from_pixels_alone() -> None:
     torch.manual_seed(0)
     samples = images(256)
-    learner = NetLearner(ENCODING, TrainSettings(hidden=(16,)), samples, len(samples))
+    learner = NetLearner(ENCODING, TableNetSettings(hidden=(16,)), samples, len(samples))
     assert learner.net.hidden[0].in_features == 24
     before = learner.loss([samples], learner.net)
     for _ in range(60):
@@ -41,8 +46,7 @@ def test_the_net_for_tables_learns_from_pixels_alone() -> None:
 
 def test_pixels_are_scaled_to_1_in_the_order_of_the_field() -> None:
     samples = images(3)
-    assert samples.images is not None
     _, _, pixels_BV = NetInputs(ENCODING).features(samples)
     assert pixels_BV.dtype == torch.float32 and pixels_BV.shape == (3, 24)
-    expected = samples.images.reshape(3, 24) / 255
+    expected = samples["image"].reshape(3, 24) / 255
     assert np.allclose(pixels_BV.numpy(), expected, atol=1e-6)

@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 import torch
 
-from shoestring.core.datasets import TOKENS_COLUMN, Encoding, ShapedField, Vocabulary
+from shoestring.core.datasets import TOKENS_COLUMN, Encoding, StoredField, Vocabulary
 from shoestring.data.loading.samples import Samples
-from shoestring.data.recipe import TrainSettings
 from shoestring.data.transforms.texts.byte_tokens import PADDING, START, ByteTokens
 from shoestring.data.transforms.texts.token_rows import pack_rows
 from shoestring.training.control.guardrails import prior_loss
+from shoestring.training.families.text_net.settings import TextNetSettings
 from shoestring.training.torch_.learner import NetLearner
 from shoestring.training.torch_.net import NetInputs
 from shoestring.training.torch_.text_net import IGNORED, TextNet, rows_at_once, token_losses
 
 WIDTH = 24
-SETTINGS = TrainSettings(hidden=(16, 16, 16), dropout=0.0)
+SETTINGS = TextNetSettings(hidden=(16, 16, 16), dropout=0.0)
 
 
 def encoding(prior: np.ndarray[tuple[int], np.dtype[np.float64]] | None = None) -> Encoding:
@@ -28,7 +28,7 @@ def encoding(prior: np.ndarray[tuple[int], np.dtype[np.float64]] | None = None) 
         prior[[START, PADDING]] = 0
     return Encoding(
         features=(),
-        fields=(ShapedField(name=TOKENS_COLUMN, dtype="uint8", shape=(WIDTH,), role="tokens"),),
+        fields=(StoredField(name=TOKENS_COLUMN, dtype="uint8", shape=(WIDTH,), use="tokens"),),
         vocabulary=ByteTokens.vocabulary,
         task="next_token",
         train_prior=tuple(prior.tolist()),
@@ -40,7 +40,9 @@ def rows(texts: list[bytes]) -> Samples:
     tokens = np.array([list(each) for each in packed[TOKENS_COLUMN].to_pylist()], np.uint8)
     y = np.array(packed["y"].to_pylist(), np.int32)
     none = np.zeros((len(y), 0))
-    return Samples(none.astype(np.int32), none.astype(np.float32), y, None, None, tokens)
+    return Samples(
+        {"code": none.astype(np.int32), "number": none.astype(np.float32), "target": y, "tokens": tokens}
+    )
 
 
 def untrained(seed: int = 0) -> TextNet:
@@ -65,14 +67,17 @@ def test_a_token_changes_only_what_is_predicted_after_it() -> None:
 
 def test_nothing_is_read_from_the_document_before() -> None:
     net = untrained()
-    (first,), (second,) = rows([b"abcde", b"the same text"]).tokens, rows([b"XYZ12", b"the same text"]).tokens
+    (first,), (second,) = (
+        rows([b"abcde", b"the same text"])["tokens"],
+        rows([b"XYZ12", b"the same text"])["tokens"],
+    )
     one, other = (net(torch.from_numpy(each[None].astype(np.int64))) for each in (first, second))
     start = 6
     assert (first[start], second[start]) == (START, START)
     assert torch.equal(one[:, start:], other[:, start:])
     assert not torch.allclose(one[:, start - 1], other[:, start - 1])
     # Its prediction is that of the document alone, at the beginning of a row.
-    alone = net(torch.from_numpy(rows([b"the same text"]).tokens.astype(np.int64)))
+    alone = net(torch.from_numpy(rows([b"the same text"])["tokens"].astype(np.int64)))
     assert torch.allclose(one[0, start:], alone[0, : WIDTH - start], atol=1e-5)
 
 
@@ -89,7 +94,7 @@ def test_neither_the_start_of_a_document_nor_padding_counts() -> None:
 def test_an_untrained_net_has_the_loss_of_the_frequencies_and_learns_a_text() -> None:
     torch.manual_seed(0)
     samples = rows([b"abcabcabcabcabcabc" * 4] * 8)
-    counts = np.bincount(samples.tokens[:, 1:].ravel(), minlength=256).astype(float)
+    counts = np.bincount(samples["tokens"][:, 1:].ravel(), minlength=256).astype(float)
     counts[[START, PADDING]] = 0
     described = encoding(counts / counts.sum())
     learner = NetLearner(described, SETTINGS, samples, len(samples))

@@ -14,11 +14,11 @@ from shoestring.core.datasets import Encoding, Feature
 from shoestring.core.errors import StageFailed, StageStopped
 from shoestring.core.receipt import TimeShares
 from shoestring.data.loading.loader import LoaderTimes
-from shoestring.data.recipe import TrainSettings
 from shoestring.training.contracts import MIN_STEPS_PER_EPOCH, NO_STEPS
+from shoestring.training.families.table_net.settings import TableNetSettings
 from shoestring.training.torch_.learner import from_bytes
 
-LEARNING = TrainSettings(
+LEARNING = TableNetSettings(
     max_epochs=6, hidden=(16,), bins=8, dropout=0.0, category_dropout=0.0, learning_rate=0.01
 )
 
@@ -104,7 +104,7 @@ def test_a_small_table_gets_small_batches_and_a_large_one_the_batch_size_of_the_
     def batch(rows: int) -> int:
         return (
             TrainingBench(
-                tmp_path, train=table(rows, 0), settings=TrainSettings(hidden=(4,), batch_rows=1024)
+                tmp_path, train=table(rows, 0), settings=TableNetSettings(hidden=(4,), batch_rows=1024)
             )
             .training()
             .state.controller.batch_rows

@@ -25,15 +25,15 @@ from shoestring.config.adaptation import AdaptationLimits
 from shoestring.config.guardrails import EpochCap, Guardrails, SkillFloor
 from shoestring.core.errors import StageStopped
 from shoestring.core.record import record_bytes
-from shoestring.data.recipe import TrainSettings
 from shoestring.spending.meter import Meter
 from shoestring.training.control.drift import WINDOW_STEPS
 from shoestring.training.curve import CurvePoint, TrainingCurve
+from shoestring.training.families.table_net.settings import TableNetSettings
 from shoestring.training.loop import WINDOW_SHARE, Training
 from shoestring.training.replay import replay_differences
 from shoestring.training.window_log import WindowLog, read_curve, read_log
 
-LONG = TrainSettings(max_epochs=40, hidden=(4,), bins=2, batch_rows=16, patience=4, learning_rate=0.01)
+LONG = TableNetSettings(max_epochs=40, hidden=(4,), bins=2, batch_rows=16, patience=4, learning_rate=0.01)
 GUARDED = Guardrails(
     usd_per_epoch=EpochCap(max_usd=Decimal("0.004"), action="rebalance"),
     skill=SkillFloor(min=0.05, after_epochs=3, action="roll-back"),

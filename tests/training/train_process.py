@@ -13,10 +13,11 @@ from decimal import Decimal
 from pathlib import Path
 
 from shoestring.backends.folder_store import FolderStore
-from shoestring.data.recipe import Recipe, Source, Target, TrainSettings
+from shoestring.data.recipe import Recipe, Source, Target
 from shoestring.spending.meter import Meter
 from shoestring.stages import train
 from shoestring.stages.work import StageProgress, Work
+from shoestring.training.families.table_net.settings import TableNetSettings
 
 EPOCHS = 30
 TIMES = 50.0
@@ -41,7 +42,7 @@ def report(progress: StageProgress) -> None:
 
 
 def work(folder: Path, data_key: str) -> Work:
-    settings = TrainSettings(max_epochs=EPOCHS, hidden=(8,), bins=2, batch_rows=32, patience=10_000)
+    settings = TableNetSettings(max_epochs=EPOCHS, hidden=(8,), bins=2, batch_rows=32, patience=10_000)
     return Work(
         run_id="one",
         stage="train",

@@ -20,17 +20,17 @@ from shoestring.core.interfaces import Clock, Store
 from shoestring.core.receipt import AdaptationChange, SpendForecast, TimeShares
 from shoestring.data.formats.readers import EncodedRows
 from shoestring.data.loading.samples import Collator, SampleReader, Samples
-from shoestring.data.recipe import TrainSettings
 from shoestring.data.run_records import read_record
 from shoestring.spending.meter import Meter
 from shoestring.training.contracts import TrainingProgress
 from shoestring.training.curve import CurvePoint
+from shoestring.training.families.table_net.settings import TableNetSettings
 from shoestring.training.loop import Training
 from shoestring.training.task import TrainingTask
 from shoestring.training.torch_.learner import NetLearner, from_bytes
 from shoestring.training.window_log import WindowLog
 
-TINY = TrainSettings(max_epochs=3, hidden=(8,), bins=2, batch_rows=32, patience=99)
+TINY = TableNetSettings(max_epochs=3, hidden=(8,), bins=2, batch_rows=32, patience=99)
 LIMITS, GUARDRAILS = AdaptationLimits(), Guardrails()
 FREE = Meter(Decimal(0), 0.0, Decimal(0), None)
 
@@ -81,7 +81,7 @@ class TrainingBench:
     folder: Path
     train: Array = field(default_factory=lambda: table(300, 0))
     validation: Array = field(default_factory=lambda: table(100, 1))
-    settings: TrainSettings = TINY
+    settings: TableNetSettings = TINY
     clock: StillClock = field(default_factory=StillClock)
     meter: Meter = FREE
     seed: int = 0

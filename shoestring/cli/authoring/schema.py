@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import json
+from pkgutil import resolve_name
 from typing import Annotated
 
 import typer
@@ -36,6 +36,5 @@ def record_type_named(name: str) -> type[BaseModel]:
     """Return the record type of a schema. Raises UnknownName."""
     if name not in SCHEMAS:
         raise UnknownName("schema", name, list(SCHEMAS))
-    module, _, record = SCHEMAS[name].partition(":")
-    found: type[BaseModel] = getattr(importlib.import_module(module), record)
+    found: type[BaseModel] = resolve_name(SCHEMAS[name])
     return found

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from shoestring.core.datasets import FormatSpeed
 from shoestring.core.interfaces import Clock
 from shoestring.core.types import Format
 from shoestring.data.formats.readers import open_rows, write_table
+from shoestring.pricing.format_speeds import FormatSpeed
 
 ROWS = 8192
 COLUMNS = (4, 48)

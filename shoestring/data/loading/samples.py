@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from shoestring.core.datasets import GROUP_COLUMN, TARGET_COLUMN, Encoding
+from shoestring.core.datasets import GROUP_COLUMN, TARGET_COLUMN, Encoding, StoredField, Use
 from shoestring.core.errors import DataError
 from shoestring.data.loading.block_order import BlockOrder, window_blocks
 from shoestring.data.loading.record_columns import CodeTable, ColumnBlock, column_of
@@ -25,46 +25,36 @@ Positions = np.ndarray[Any, np.dtype[np.int64]]
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """A batch: `codes` int32[B, C] and `numbers` float32[B, F] in the order of the encoding's features,
-    `target` [B] (the index of the class, or the value; of texts the bytes of a row), `groups` int32[B],
-    `images` uint8[B, channels, height, width], and `tokens` uint8[B, T] or uint16[B, T]; None in a data set
-    without them.
+    """A batch: an array for each use of the stored fields, with the statistics of train applied.
+
+    - code: int32[B, C]; number: float32[B, F]; in the order of the encoding's features.
+    - target: [B], the index of the class, or the value; of texts the bytes of a row.
+    - group: int32[B]; image: uint8[B, channels, height, width]; tokens: uint8[B, T] or uint16[B, T]: where
+      the data set has them. Images and tokens are views of the stored rows.
     """
 
-    codes: Codes
-    numbers: Array
-    target: Array
-    groups: Array | None = None
-    images: Array | None = None
-    tokens: Array | None = None
+    fields: Mapping[Use, Array]
+
+    def __getitem__(self, use: Use) -> Array:
+        return self.fields[use]
+
+    def __contains__(self, use: Use) -> bool:
+        return use in self.fields
 
     def __len__(self) -> int:
-        return len(self.target)
+        """The rows of the batch."""
+        return len(self["target"])
 
     def part(self, start: int, stop: int) -> Samples:
         """Return the samples from `start` to `stop`, as views."""
-        groups = None if self.groups is None else self.groups[start:stop]
-        images = None if self.images is None else self.images[start:stop]
-        tokens = None if self.tokens is None else self.tokens[start:stop]
-        codes, numbers, target = (each[start:stop] for each in (self.codes, self.numbers, self.target))
-        return Samples(codes, numbers, target, groups, images, tokens)
+        return Samples({use: values[start:stop] for use, values in self.fields.items()})
 
     @classmethod
     def joined(cls, pieces: Sequence[Samples]) -> Samples:
         """Return one piece as it is, and several as a copy."""
         if len(pieces) == 1:
             return pieces[0]
-        groups = [each.groups for each in pieces if each.groups is not None]
-        images = [each.images for each in pieces if each.images is not None]
-        tokens = [each.tokens for each in pieces if each.tokens is not None]
-        return cls(
-            np.concatenate([each.codes for each in pieces]),
-            np.concatenate([each.numbers for each in pieces]),
-            np.concatenate([each.target for each in pieces]),
-            np.concatenate(groups) if groups else None,
-            np.concatenate(images) if images else None,
-            np.concatenate(tokens) if tokens else None,
-        )
+        return cls({use: np.concatenate([each[use] for each in pieces]) for use in pieces[0].fields})
 
 
 class Collator:
@@ -83,9 +73,9 @@ class Collator:
         categories = [each for each in encoding.features if each.kind == "categorical"]
         numeric = [each for each in encoding.features if each.kind == "numeric"]
         values = [each for each in numeric if not each.marks_missing]
-        self._fields = encoding.fields
+        self._shaped = [each for each in encoding.fields if each.shape]
         stored = [column_of(each) for each in (*categories, *numeric)]
-        self._check(record, [*stored, *(each.name for each in encoding.fields)])
+        _check(record, encoding, stored)
         self._codes = ColumnBlock(record, [column_of(each) for each in categories])
         self._values = ColumnBlock(record, [column_of(each) for each in values])
         self._model_codes = CodeTable.of(categories, model_codes or {})
@@ -116,23 +106,15 @@ class Collator:
         target_B = records[TARGET_COLUMN]
         if self._target_codes is not None:
             target_B = self._target_codes[target_B]
-        groups_B = np.ascontiguousarray(records[GROUP_COLUMN]) if self._has_groups else None
-        return Samples(
-            codes_BC,
-            self._numbers(records),
-            np.ascontiguousarray(target_B),
-            groups_B,
-            self._shaped(records, "image"),
-            self._shaped(records, "tokens"),
-        )
-
-    def _shaped(self, records: Array, role: str) -> Array | None:
-        """Return the field of this role as a view [B, *shape]; None without one."""
-        for field in self._fields:
-            if field.role == role:
-                values: Array = records[field.name].view(np.dtype(field.dtype).newbyteorder("<"))
-                return values.reshape(len(records), *field.shape)
-        return None
+        fields: dict[Use, Array] = {
+            "code": codes_BC,
+            "number": self._numbers(records),
+            "target": np.ascontiguousarray(target_B),
+        }
+        if self._has_groups:
+            fields["group"] = np.ascontiguousarray(records[GROUP_COLUMN])
+        fields |= {field.use: _with_shape(records, field) for field in self._shaped}
+        return Samples(fields)
 
     def _numbers(self, records: Array) -> Array:
         values_BV = self._values.read(records)
@@ -148,9 +130,23 @@ class Collator:
             numbers_BF[:, place] = missing_BV[:, value]
         return numbers_BF
 
-    def _check(self, record: np.dtype[Any], stored: Sequence[str]) -> None:
-        if lacking := sorted({TARGET_COLUMN, *stored} - {*(record.names or ())}):
-            raise DataError(f"the data set has no columns {', '.join(lacking)}: run preprocess again")
+
+def _check(record: np.dtype[Any], encoding: Encoding, features: Sequence[str]) -> None:
+    """Check that the records hold the fields of an encoding and the columns of its features. Raises
+    DataError."""
+    fields = {each.name for each in encoding.fields}
+    if lacking := sorted({TARGET_COLUMN, *fields, *features} - {*(record.names or ())}):
+        raise DataError(f"the data set has no columns {', '.join(lacking)}: run preprocess again")
+    if variable := [each.name for each in encoding.fields if each.storage == "variable"]:
+        raise DataError(
+            f"rows of {', '.join(variable)} differ in length, which this version of Shoestring cannot read"
+        )
+
+
+def _with_shape(records: Array, field: StoredField) -> Array:
+    """Return the values of a field that is stored as bytes, as a view: [B, *shape]."""
+    values: Array = records[field.name].view(np.dtype(field.dtype).newbyteorder("<"))
+    return values.reshape(len(records), *field.shape)
 
 
 SCANNED_ROWS = 1 << 17

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from shoestring.core.datasets import IMAGE_COLUMN, ShapedField
+from shoestring.core.datasets import IMAGE_COLUMN, StoredField
 from shoestring.data.source import ImageSettings
 from shoestring.data.sources.quarantine import Quarantine
 from shoestring.data.transforms.split import SplitAssignment
@@ -76,8 +76,8 @@ class ImageField:
         self._quarantine = Quarantine(table, self._lines)
 
     @property
-    def field(self) -> ShapedField:
-        return ShapedField(name=IMAGE_COLUMN, dtype="uint8", shape=self.settings.shape, role="image")
+    def field(self) -> StoredField:
+        return StoredField(name=IMAGE_COLUMN, dtype="uint8", shape=self.settings.shape, use="image")
 
     @property
     def counts(self) -> Mapping[str, int]:

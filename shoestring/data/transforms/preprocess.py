@@ -16,7 +16,7 @@ from pydantic import JsonValue
 
 from shoestring.core import store_layout
 from shoestring.core.canonical_json import canonical_bytes
-from shoestring.core.datasets import DatasetPart, Manifest, SplitRule
+from shoestring.core.datasets import DatasetPart, Encoding, Manifest, SplitRule, stored_fields
 from shoestring.core.errors import CorruptObject, DataError, NotInStore
 from shoestring.core.interfaces import Store
 from shoestring.core.record import digest
@@ -67,9 +67,9 @@ def preprocess(
 
     if recipe.text is not None:
         texts = encode_texts(recipe, recipe.text, raw, store, new_writer, report)
-        rule = split_rule(recipe, (), None)
-        manifest = _manifest_of_parts(recipe, raw_key, format, store, storage_class, rule, texts.parts)
-        manifest = manifest.model_copy(update={"quarantined": texts.dropped, "encoding": texts.encoding})
+        rule, parts, encoding = split_rule(recipe, (), None), texts.parts, texts.encoding
+        manifest = _manifest_of_parts(recipe, raw_key, format, store, storage_class, rule, parts, encoding)
+        manifest = manifest.model_copy(update={"quarantined": texts.dropped})
         return save_manifest(store, manifest), manifest
     table = JoinedTable(recipe, raw, store)
     key = _versions_key(recipe, raw, table, format, storage_class)
@@ -104,7 +104,10 @@ def _manifest(
     recipe.metric_for(fitted.encoding.task)
     sha256 = put_blob(store, fitted.dictionaries, storage_class)
     images = encoded.encoder.images
-    manifest = _manifest_of_parts(recipe, raw_key, format, store, storage_class, rule, encoded.parts)
+    encoding = fitted.encoding.model_copy(update={"dictionary_sha256": sha256})
+    manifest = _manifest_of_parts(
+        recipe, raw_key, format, store, storage_class, rule, encoded.parts, encoding
+    )
     return manifest.model_copy(
         update={
             "rows": manifest.rows - fitted.unread_rows,
@@ -112,7 +115,6 @@ def _manifest(
             "quarantine": store_layout.blob(put_blob(store, images.lines))
             if images and images.counts
             else None,
-            "encoding": fitted.encoding.model_copy(update={"dictionary_sha256": sha256}),
         }
     )
 
@@ -125,9 +127,10 @@ def _manifest_of_parts(
     storage_class: str,
     rule: SplitRule,
     by_split: Mapping[str, tuple[DatasetPart, ...]],
+    encoding: Encoding,
 ) -> Manifest:
-    """Return the manifest of the encoded parts, without how models read them. Raises DataError for a split
-    without rows."""
+    """Return the manifest of the encoded parts. `encoding`: of its fields, those that have a shape. Raises
+    DataError for a split without rows."""
     _require_rows(by_split)
     parts = [part for of_split in by_split.values() for part in of_split]
     columns = part_schema(store, format, parts[0])
@@ -135,7 +138,9 @@ def _manifest_of_parts(
         name=recipe.name,
         format=format,
         storage_class=storage_class,
-        columns={column.name: str(column.type) for column in columns},
+        encoding=encoding.model_copy(
+            update={"fields": stored_fields({each.name: str(each.type) for each in columns}, encoding.fields)}
+        ),
         splits=by_split,
         rows=sum(part.rows for part in parts),
         row_bytes=sum(column.type.bit_width // 8 for column in columns),

@@ -23,8 +23,8 @@ from shoestring.config.preferences import ANY_PLACEMENT, WorkloadClass
 from shoestring.config.tariff_costs import Volumes, egress_table, retrieval_microusd, storage_microusd
 from shoestring.config.tariffs import StorageClass
 from shoestring.core.types import Format, Market, Need, Pool
-from shoestring.pricing.learning import EXPLORATION_SD_FIXED_WORK
-from shoestring.pricing.runtime_factors import exploration_bonus, runtime_factors
+from shoestring.pricing.learned.learning import EXPLORATION_SD_FIXED_WORK
+from shoestring.pricing.learned.runtime_factors import exploration_bonus, runtime_factors
 from shoestring.pricing.throughput import PoolArrays, gpu_mask, row_seconds, setup_seconds
 from shoestring.routing.candidates import (
     BYTES_PER_GB,

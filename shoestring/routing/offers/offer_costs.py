@@ -4,7 +4,7 @@ It uses only operations that IEEE 754 rounds identically everywhere, so that eve
 offers from the same record, to the last digit.
 
     ms       = start-up + factor x prior + lost to preemption
-               factor: mean or P95 of true over prior seconds (pricing/learning.py)
+               factor: mean or P95 of true over prior seconds (pricing/learned/learning.py)
     prior    = setup + computing and random reads + scan in the format read + writing in the format written
                setup: with the wait for a store that is far away, which no pool shortens
     microusd = usd_per_hour x ms + transfer in and out + storage
@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shoestring.pricing.calibration import Z95
+from shoestring.pricing.learned.calibration import Z95
 from shoestring.routing.candidates import (
     MAX_ESTIMATE,
     MAX_PREEMPTIONS,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from shoestring.core.datasets import FormatSpeed
 from shoestring.core.types import Format, Need
+from shoestring.pricing.format_speeds import FormatSpeed
 from shoestring.routing.candidates import NONE, StoredFormats
 from shoestring.routing.dag import Dag
 from shoestring.routing.question import Question

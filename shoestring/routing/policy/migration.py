@@ -38,8 +38,8 @@ EXPLORATION_SD = 2.0
 """Standard deviations by which an unmeasured pool is scored optimistically, where a migration can correct a
 bad choice.
 
-It exceeds LOOK_SD of pricing/learning because a wrong choice costs minutes. Tuned on every second model of
-bench/gpu_choice.py.
+It exceeds LOOK_SD of pricing/learned/learning.py because a wrong choice costs minutes. Tuned on every second
+model of bench/gpu_choice.py.
 """
 
 

@@ -20,7 +20,7 @@ from shoestring.data.recipe import Recipe
 from shoestring.data.source import TextSettings
 from shoestring.data.sources.images.image_needs import with_images
 from shoestring.data.storage.blobs import load_manifest
-from shoestring.pricing.learning import learn
+from shoestring.pricing.learned.learning import learn
 from shoestring.routing.dag import UpstreamStage
 from shoestring.routing.policy.migration import exploration_sd
 from shoestring.routing.question import Question, stage_memory_gb
@@ -36,6 +36,7 @@ from shoestring.runtime.records.commitments import with_used_hours
 from shoestring.runtime.records.egress_usage import with_egress_usage
 from shoestring.runtime.records.policy_trial import rollback_reason
 from shoestring.runtime.records.receipt_history import KnownReceipts, current_stockouts, known_receipts
+from shoestring.training.families.text_net.settings import TextNetSettings
 
 TOKEN_US: dict[str, float] = {"train": 14.0, "evaluate": 4.0}
 LOGIT_US: dict[str, float] = {"train": 0.012, "evaluate": 0.003}
@@ -90,6 +91,7 @@ def with_tokens(need: Need, recipe: Recipe, text: TextSettings) -> Need:
     vocabulary = text.vocabulary or 256
     token_us = TOKEN_US[need.stage] + LOGIT_US[need.stage] * vocabulary
     share = recipe.split.test if need.stage == "evaluate" else 1.0
+    assert isinstance(recipe.train, TextNetSettings), recipe.train.family
     rows = recipe.train.batch_rows if need.stage == "train" else 1
     logits_gb = LOGIT_COPIES[need.stage] * 4 * rows * text.row_tokens * vocabulary / 1e9
     # The baselines of texts take a second, and are made each time.

@@ -19,7 +19,7 @@ from shoestring.core import store_layout
 from shoestring.core.errors import StageFailed
 from shoestring.core.types import Need, Pool, StageOutcome
 from shoestring.data.run_records import Run, read_record
-from shoestring.pricing.learning import learn
+from shoestring.pricing.learned.learning import learn
 from shoestring.routing.dag import build_dag
 from shoestring.routing.decision import Decision
 from shoestring.routing.policy.migration import exploration_sd

@@ -167,7 +167,7 @@ def migration_target(question: Question, choice: Choice) -> MigrationTarget:
     """Return what the model expects of a pool and market for the rest of the stage, and what exploring it is
     worth.
     """
-    from shoestring.pricing.runtime_factors import exploration_bonus
+    from shoestring.pricing.learned.runtime_factors import exploration_bonus
 
     pool, need = question.pool(choice.pool), question.needs[0]
     bonus = exploration_bonus(need, [pool], question.learned, question.exploration_sd)
@@ -203,7 +203,7 @@ def remaining_question(attempt: Attempt, running: RunningStage, monitor: Migrati
     """Return the attempt's question about the rest of its work, money and time, with current prices and
     measured speed.
     """
-    from shoestring.pricing.learning import learn
+    from shoestring.pricing.learned.learning import learn
 
     question, world = attempt.decision.question, attempt.world
     now, need = world.clock.now(), question.needs[0]

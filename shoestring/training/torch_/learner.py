@@ -13,8 +13,8 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from shoestring.core.datasets import Encoding
 from shoestring.data.loading.samples import Samples
-from shoestring.data.recipe import TrainSettings
 from shoestring.training.contracts import Feed, Progress, StepPlan, Weights
+from shoestring.training.families.net_settings import NetSettings
 from shoestring.training.torch_.net import NetInputs, TableNet, compute_loss, make_net
 from shoestring.training.torch_.text_net import TextNet, rows_at_once
 
@@ -34,12 +34,13 @@ class NetLearner:
     """A network trained by AdamW, and the exponential average of its weights, which is validated on the
     plateau. A `Learner`."""
 
-    def __init__(self, encoding: Encoding, settings: TrainSettings, sample: Samples, rows: int) -> None:
+    def __init__(self, encoding: Encoding, settings: NetSettings, sample: Samples, rows: int) -> None:
         """`sample`: samples whose quantiles place the bins of the numeric features. `rows`: the size of
         an epoch."""
         self.encoding, self.settings, self.rows = encoding, settings, rows
         self.inputs = NetInputs(encoding)
         self.net = make_net(encoding, settings, sample)
+        self.batch_rows = settings.batch_rows
         self.validation_rows = rows_at_once(encoding, EVALUATION_ROWS)
         self.average = copy.deepcopy(self.net).requires_grad_(False).eval()
         self.steps = 0
@@ -60,6 +61,7 @@ class NetLearner:
         rows = len(task.train)
         sample_rows = min(rows, EDGE_SAMPLE_ROWS if task.encoding.features else 1)
         sample = task.train.positions(task.first_cursor(), 0, 0, sample_rows)
+        assert isinstance(task.settings, NetSettings), task.settings.family
         return cls(task.encoding, task.settings, task.train.take(sample), rows)
 
     def advance(self, plan: StepPlan, feed: Feed) -> Progress:

@@ -17,7 +17,9 @@ from torch import Tensor, nn
 
 from shoestring.core.datasets import Encoding
 from shoestring.data.loading.samples import Samples
-from shoestring.data.recipe import TrainSettings
+from shoestring.training.families.net_settings import NetSettings
+from shoestring.training.families.table_net.settings import TableNetSettings
+from shoestring.training.families.text_net.settings import TextNetSettings
 from shoestring.training.torch_.byte_dropout import ByteDropout, keep_mask
 from shoestring.training.torch_.text_net import TextNet, token_inputs, token_losses, token_targets
 
@@ -33,7 +35,7 @@ class TableNet(nn.Module):
     holds the class shares of train.
     """
 
-    def __init__(self, encoding: Encoding, settings: TrainSettings, edges_NP1: Tensor) -> None:
+    def __init__(self, encoding: Encoding, settings: TableNetSettings, edges_NP1: Tensor) -> None:
         super().__init__()
         cardinalities = [
             feature.cardinality for feature in encoding.features if feature.kind == "categorical"
@@ -49,7 +51,7 @@ class TableNet(nn.Module):
         self.register_buffer("edges_NP1", edges_NP1)
         layers: list[nn.Module] = []
         numbers, bins = edges_NP1.shape[0], edges_NP1.shape[1] - 1
-        pixels = sum(math.prod(each.shape) for each in encoding.fields)
+        pixels = sum(math.prod(each.shape) for each in encoding.of_use("image"))
         width = sum(widths) + numbers * (bins + 1) + pixels
         for units in settings.hidden:
             layers += [nn.Linear(width, units), nn.LayerNorm(units), nn.ReLU(), ByteDropout(settings.dropout)]
@@ -116,10 +118,10 @@ class NetInputs:
         """
         if self.vocabulary is not None:
             return (token_inputs(samples),)
-        tables = torch.from_numpy(samples.codes), torch.from_numpy(samples.numbers)
-        if samples.images is None:
+        tables = torch.from_numpy(samples["code"]), torch.from_numpy(samples["number"])
+        if "image" not in samples:
             return tables
-        pixels_BV = samples.images.reshape(len(samples), -1)
+        pixels_BV = samples["image"].reshape(len(samples), -1)
         return *tables, torch.from_numpy(np.multiply(pixels_BV, np.float32(1 / 255), dtype=np.float32))
 
     def target(self, samples: Samples) -> Tensor:
@@ -127,20 +129,21 @@ class NetInputs:
         if self.vocabulary is not None:
             return token_targets(samples, self.vocabulary)
         if self.is_regression:
-            return torch.from_numpy(((samples.target - self.mean) / (self.sd or 1.0)).astype(np.float32))
-        return torch.from_numpy(samples.target.astype(np.int64))
+            return torch.from_numpy(((samples["target"] - self.mean) / (self.sd or 1.0)).astype(np.float32))
+        return torch.from_numpy(samples["target"].astype(np.int64))
 
     def weight(self, samples: Samples) -> int:
         """Return what a loss is the mean over: the rows of a batch, or the bytes of its texts."""
-        return len(samples) if self.vocabulary is None else int(samples.target.sum())
+        return len(samples) if self.vocabulary is None else int(samples["target"].sum())
 
 
-def make_net(encoding: Encoding, settings: TrainSettings, sample: Samples) -> TableNet | TextNet:
+def make_net(encoding: Encoding, settings: NetSettings, sample: Samples) -> TableNet | TextNet:
     """Return the untrained net of a data set. `sample`: samples whose quantiles place the bins of the numeric
     features."""
-    if encoding.vocabulary is not None:
+    if isinstance(settings, TextNetSettings):
         return TextNet(encoding, settings)
-    return TableNet(encoding, settings, quantile_edges(sample.numbers, settings.bins))
+    assert isinstance(settings, TableNetSettings), settings.family
+    return TableNet(encoding, settings, quantile_edges(sample["number"], settings.bins))
 
 
 def compute_loss(out_BK: Tensor, y_B: Tensor, task: str, reduction: str = "mean") -> Tensor:

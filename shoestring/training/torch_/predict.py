@@ -9,6 +9,8 @@ from shoestring.core.interfaces import Store
 from shoestring.data.loading.samples import SampleReader
 from shoestring.data.run_records import read_record
 from shoestring.data.storage.blobs import open_blob
+from shoestring.training.families.table_net.settings import TableNetSettings
+from shoestring.training.families.text_net.settings import TextNetSettings
 from shoestring.training.model_record import ModelRecord
 from shoestring.training.torch_.learner import EVALUATION_ROWS, Net, from_bytes
 from shoestring.training.torch_.net import Array, NetInputs, TableNet
@@ -19,9 +21,10 @@ def load_net(store: Store, model: ModelRecord) -> Net:
     """Load the net of a model with its weights. Raises CorruptObject."""
     state = from_bytes(open_blob(store, model.weights_sha256).read_bytes())
     net: Net
-    if model.encoding.vocabulary is not None:
+    if isinstance(model.settings, TextNetSettings):
         net = TextNet(model.encoding, model.settings)
     else:
+        assert isinstance(model.settings, TableNetSettings), model.settings.family
         net = TableNet(model.encoding, model.settings, torch.zeros_like(state["edges_NP1"]))
     net.load_state_dict(state)
     return net.eval()

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from shoestring.core.datasets import Encoding, Vocabulary
 from shoestring.data.loading.samples import Samples
-from shoestring.data.train_settings import TrainSettings
+from shoestring.training.families.text_net.settings import TextNetSettings
 from shoestring.training.torch_.byte_dropout import ByteDropout
 
 NGRAMS = (2, 3, 4, 5)
@@ -40,7 +40,7 @@ class TextNet(nn.Module):
     The net starts as the frequencies of the tokens in train: the last layer is zero, and its bias holds them.
     """
 
-    def __init__(self, encoding: Encoding, settings: TrainSettings) -> None:
+    def __init__(self, encoding: Encoding, settings: TextNetSettings) -> None:
         super().__init__()
         assert encoding.vocabulary is not None
         self.start, size, units = encoding.vocabulary.start, encoding.vocabulary.size, settings.hidden[0]
@@ -88,14 +88,12 @@ class TextNet(nn.Module):
 
 def token_inputs(samples: Samples) -> Tensor:
     """Return the tokens that the others are predicted from: int64[B, T]."""
-    assert samples.tokens is not None
-    return torch.from_numpy(samples.tokens[:, :-1].astype("int64"))
+    return torch.from_numpy(samples["tokens"][:, :-1].astype("int64"))
 
 
 def token_targets(samples: Samples, vocabulary: Vocabulary) -> Tensor:
     """Return the token after each: int64[B, T]; IGNORED for the start of a document and for padding."""
-    assert samples.tokens is not None
-    next_BT = torch.from_numpy(samples.tokens[:, 1:].astype("int64"))
+    next_BT = torch.from_numpy(samples["tokens"][:, 1:].astype("int64"))
     return next_BT.masked_fill((next_BT == vocabulary.start) | (next_BT == vocabulary.padding), IGNORED)
 
 
@@ -111,5 +109,5 @@ def rows_at_once(encoding: Encoding, most: int) -> int:
     """Return the rows that are computed at once outside a training step: `most`, or fewer of tokens."""
     if encoding.vocabulary is None:
         return most
-    row_logits = math.prod(encoding.fields[0].shape) * encoding.vocabulary.size
+    row_logits = math.prod(encoding.of_use("tokens")[0].shape) * encoding.vocabulary.size
     return max(1, min(most, MAX_LOGITS // row_logits))

@@ -16,7 +16,7 @@ from small_dataset import dataset
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.core.receipt import Receipt
-from shoestring.data.recipe import Recipe, Source, Target, TrainSettings
+from shoestring.data.recipe import Recipe, Source, Target
 from shoestring.data.run_records import read_record
 from shoestring.runtime.admission.admit import admit
 from shoestring.runtime.admission.first_request import RunRequest
@@ -28,10 +28,11 @@ from shoestring.runtime.supervisor.supervisor import supervise
 from shoestring.spending.heartbeat import last_heartbeat
 from shoestring.spending.ledger.ledger import Ledger
 from shoestring.spending.meter import cost_between_usd
+from shoestring.training.families.table_net.settings import TableNetSettings
 from shoestring.training.model_record import ModelRecord
 
 ROWS = {"train": 20_000, "val": 2000, "test": 100}
-SETTINGS = TrainSettings(max_epochs=1000, hidden=(16,), bins=4, patience=100_000, learning_rate=0.005)
+SETTINGS = TableNetSettings(max_epochs=1000, hidden=(16,), bins=4, patience=100_000, learning_rate=0.005)
 BUDGET_USD = Decimal("0.012")
 
 

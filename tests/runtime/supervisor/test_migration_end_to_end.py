@@ -16,17 +16,18 @@ from shoestring.backends.folder_store import FolderStore
 from shoestring.core import store_layout
 from shoestring.core.receipt import Receipt
 from shoestring.core.record import SCHEMA_VERSION
-from shoestring.data.recipe import Recipe, Source, Target, TrainSettings
+from shoestring.data.recipe import Recipe, Source, Target
 from shoestring.data.run_records import read_record
 from shoestring.reporting.publish import export
 from shoestring.routing.decision import Decision
 from shoestring.routing.policy.migration import MigrationCheck
 from shoestring.runtime.admission.stage_request import RemainingStages
 from shoestring.spending.heartbeat import last_heartbeat
+from shoestring.training.families.table_net.settings import TableNetSettings
 from shoestring.training.model_record import ModelRecord
 
 ROWS = {"train": 20_000, "val": 2000, "test": 100}
-SETTINGS = TrainSettings(max_epochs=200, hidden=(16,), bins=4, patience=100_000, learning_rate=0.005)
+SETTINGS = TableNetSettings(max_epochs=200, hidden=(16,), bins=4, patience=100_000, learning_rate=0.005)
 BUDGET_USD = Decimal("0.03")
 
 

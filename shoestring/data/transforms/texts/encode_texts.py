@@ -9,14 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shoestring.core.datasets import (
-    TEXT_COLUMN,
-    TOKENS_COLUMN,
-    DatasetPart,
-    Encoding,
-    Manifest,
-    ShapedField,
-)
+from shoestring.core.datasets import TEXT_COLUMN, TOKENS_COLUMN, DatasetPart, Encoding, Manifest, StoredField
 from shoestring.core.interfaces import Store
 from shoestring.data.recipe import Recipe
 from shoestring.data.source import TextSettings
@@ -127,11 +120,11 @@ def _encoding(
     return Encoding(
         features=(),
         fields=(
-            ShapedField(
+            StoredField(
                 name=TOKENS_COLUMN,
                 dtype="uint8" if tokens.dtype.itemsize == 1 else "uint16",
                 shape=(settings.row_tokens,),
-                role="tokens",
+                use="tokens",
             ),
         ),
         vocabulary=tokens.vocabulary.model_copy(

@@ -1,0 +1,1 @@
+"""The model families, a folder each. `shoestring.data.families` names them."""

@@ -1,0 +1,20 @@
+"""The settings that all networks have."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from shoestring.data.families import FamilySettings
+
+Units = Annotated[int, Field(ge=1, le=4096)]
+
+
+class NetSettings(FamilySettings):
+    """The settings of a network that AdamW trains."""
+
+    hidden: tuple[Units, ...] = Field(min_length=1, description="units of each hidden layer")
+    dropout: float = Field(ge=0, lt=1, description="share of hidden units that each step drops")
+    weight_decay: float = Field(0.01, ge=0)
+    batch_rows: int = Field(ge=1, description="rows of a batch")

@@ -1,0 +1,1 @@
+"""A causal network for texts."""

@@ -1,0 +1,76 @@
+"""The section `train` of a recipe: the family that it names owns its keys."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoestring.core.errors import RecipeError
+from shoestring.core.record import record_bytes
+from shoestring.data.families import FAMILIES, settings_of
+from shoestring.data.recipe import Recipe, read_recipe
+from shoestring.training.families.table_net.settings import TableNetSettings
+from shoestring.training.families.text_net.settings import TextNetSettings
+
+TABLE = {"name": "a", "source": {"rows": {"path": "rows.csv"}}, "target": {"column": "y"}}
+TEXTS = {"name": "a", "source": {"rows": {"path": "books", "text": {}}}}
+
+
+def recipe_with(keys: dict[str, Any], train: dict[str, Any] | None) -> Recipe:
+    return Recipe.model_validate(keys if train is None else {**keys, "train": train})
+
+
+@pytest.mark.parametrize("train", [None, {}, {"family": "table_net"}])
+def test_a_recipe_on_a_table_without_a_family_trains_the_net_for_tables(train: dict[str, Any] | None) -> None:
+    assert recipe_with(TABLE, train).train == TableNetSettings()
+
+
+def test_keys_without_a_family_are_those_of_the_net_for_tables() -> None:
+    found = recipe_with(TABLE, {"hidden": [8], "bins": 4, "rows_share": 0.5}).train
+    assert found == TableNetSettings(hidden=(8,), bins=4, rows_share=0.5)
+
+
+@pytest.mark.parametrize("keys", [TABLE, TEXTS])
+def test_a_recipe_keeps_all_keys_of_its_family_when_it_is_written_and_read(keys: dict[str, Any]) -> None:
+    recipe = recipe_with(keys, {"hidden": [8], "max_epochs": 3})
+    written = json.loads(record_bytes(recipe))
+    assert written["train"] == recipe.train.model_dump(mode="json")
+    assert {"family", "hidden", "batch_rows"} <= {*written["train"]}
+    assert Recipe.model_validate(written) == recipe
+
+
+def test_a_recipe_on_texts_of_version_4_had_keys_of_tables_that_nothing_read() -> None:
+    stored = {"hidden": [8, 8], "batch_rows": 8, "bins": 16, "category_dropout": 0.2, "max_embedding_dim": 32}
+    assert recipe_with(TEXTS, stored).train == TextNetSettings(hidden=(8, 8))
+    with pytest.raises(ValueError, match=r"train\.bins"):
+        recipe_with(TEXTS, {**stored, "family": "text_net"})
+
+
+@pytest.mark.parametrize(
+    ("train", "message"),
+    [
+        ("{family: forest}", "train: .*there is no family 'forest': choose one of table_net, text_net"),
+        ("{family: [table_net]}", "there is no family"),
+        ("{family: text_net}", "text_net learns from texts, and the samples of this recipe are tables"),
+        ("{family: table_net, hiden: [8]}", r"train\.hiden: "),
+        ("{hidden: [0]}", r"train\.hidden\.0: .*greater than or equal to 1"),
+        ("{max_epochs: 0}", r"train\.max_epochs: "),
+        ("3", "train: .*the keys of a family are expected"),
+    ],
+)
+def test_a_wrong_section_is_refused_with_its_key(tmp_path: Path, train: str, message: str) -> None:
+    file = tmp_path / "recipe.yaml"
+    file.write_text(f"name: a\nsource: {{rows: {{path: rows.csv}}}}\ntarget: {{column: y}}\ntrain: {train}\n")
+    with pytest.raises(RecipeError, match=message):
+        read_recipe(file)
+
+
+def test_the_schema_of_a_recipe_has_the_keys_of_each_family() -> None:
+    described = Recipe.model_json_schema()["properties"]["train"]
+    assert [each["properties"]["family"]["const"] for each in described["anyOf"]] == [*FAMILIES]
+    for each in described["anyOf"]:
+        family = each["properties"]["family"]["const"]
+        assert {*each["properties"]} == {*type(settings_of({"family": family})).model_fields}
