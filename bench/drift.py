@@ -30,10 +30,11 @@ from shoestring.core.datasets import Encoding, Feature
 from shoestring.data.formats.readers import EncodedRows
 from shoestring.data.loading.samples import Collator, SampleReader
 from shoestring.spending.meter import Meter
+from shoestring.training.families.registry import family_of
 from shoestring.training.families.table_net.settings import TableNetSettings
+from shoestring.training.frameworks.torch_.net_learner import NetLearner
 from shoestring.training.loop import Training
 from shoestring.training.task import TrainedModel, TrainingTask
-from shoestring.training.torch_.learner import NetLearner
 
 Array = np.ndarray[Any, np.dtype[Any]]
 RECORD = np.dtype([("code", "i4"), *((f"n{number}", "f4") for number in range(4)), ("y", "i4")])
@@ -141,7 +142,8 @@ def train(disturb: Disturb, bounds: AdaptationLimits, seed: int, folder: Path) -
         should_stop=lambda: False,
         adaptation_limits=bounds,
     )
-    learner = NetLearner.of_task(task)
+    learner = family_of(task.settings).learner(task)
+    assert isinstance(learner, NetLearner)
     training = Training(task, learner)
     learner.net.register_forward_hook(
         lambda net, *_: clock.sleep(disturb(clock, meter)) if net.training else None

@@ -5,9 +5,9 @@ Each start is a process of its own, killed with SIGKILL: while it trains, valida
 Its clock runs 200 times as fast, so that checkpoints are frequent. Each family of models trains a small data
 set.
 
-python bench/killed_training.py [--kills 20] [--seed 0] [--family table|text ...] [--quick]
+python bench/killed_training.py [--kills 20] [--seed 0] [--family table|boosted|text ...] [--quick]
 
---quick: 8 kills each; a minute.
+--quick: 8 kills each; two minutes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from itertools import pairwise
@@ -34,17 +34,19 @@ from machine import describe
 from shoestring.backends.folder_store import FolderStore
 from shoestring.config.adaptation import AdaptationLimits
 from shoestring.core.datasets import TOKENS_COLUMN, Encoding, Feature, StoredField
+from shoestring.data.families import FamilySettings
 from shoestring.data.formats.readers import EncodedRows
 from shoestring.data.loading.samples import Collator, SampleReader
 from shoestring.data.transforms.texts.byte_tokens import PADDING, START, ByteTokens
 from shoestring.spending.meter import Meter
 from shoestring.training.checkpoints import read_pointer
+from shoestring.training.families.boosted.settings import BoostedSettings
+from shoestring.training.families.registry import family_of
 from shoestring.training.families.table_net.settings import TableNetSettings
 from shoestring.training.families.text_net.settings import TextNetSettings
 from shoestring.training.loop import Training
 from shoestring.training.replay import replay_differences
 from shoestring.training.task import TrainingTask
-from shoestring.training.torch_.learner import NetLearner
 from shoestring.training.window_log import read_log
 
 Rows = np.ndarray[Any, np.dtype[Any]]
@@ -74,7 +76,7 @@ class Data:
 
     encoding: Encoding
     rows: Rows
-    settings: TableNetSettings
+    settings: FamilySettings
 
 
 def table_rows(rng: np.random.Generator) -> Data:
@@ -125,22 +127,33 @@ def text_rows(rng: np.random.Generator) -> Data:
     )
 
 
-FAMILIES: dict[str, Callable[[np.random.Generator], Data]] = {"table": table_rows, "text": text_rows}
+def boosted_rows(rng: np.random.Generator) -> Data:
+    """Return the rows of the table, for trees."""
+    return replace(table_rows(rng), settings=BoostedSettings(max_epochs=600, patience=999, min_leaf_rows=5))
 
 
-def train(folder: Path, data: Data, attempt: int) -> None:
-    """Train from the last checkpoint on; write the weights to `folder`."""
+FAMILIES: dict[str, Callable[[np.random.Generator], Data]] = {
+    "table": table_rows,
+    "boosted": boosted_rows,
+    "text": text_rows,
+}
+
+
+def task_of(
+    folder: Path, data: Data, attempt: int = 1, validation_rows: int = VALIDATION_ROWS
+) -> TrainingTask:
+    """Return a training on all rows but the last ones, which validate it, that no money ends."""
     clock, encoding = FastClock(), data.encoding
-    train_rows, validation = (
+    train, validation = (
         SampleReader(EncodedRows([part]), Collator(encoding, part.dtype))
-        for part in (data.rows[:ROWS], data.rows[ROWS:])
+        for part in (data.rows[:-validation_rows], data.rows[-validation_rows:])
     )
-    task = TrainingTask(
+    return TrainingTask(
         run_id=RUN_ID,
         seed=7,
         encoding=encoding,
         settings=data.settings,
-        train=train_rows,
+        train=train,
         validation=validation,
         metric="bits_per_byte" if encoding.vocabulary else "log_loss",
         store=FolderStore(folder),
@@ -152,7 +165,12 @@ def train(folder: Path, data: Data, attempt: int) -> None:
         adaptation_limits=AdaptationLimits(),
         attempt=attempt,
     )
-    trained = Training(task, NetLearner.of_task(task)).run()
+
+
+def train(folder: Path, data: Data, attempt: int) -> None:
+    """Train from the last checkpoint on; write the weights to `folder`."""
+    task = task_of(folder, data, attempt)
+    trained = Training(task, family_of(task.settings).learner(task)).run()
     (folder / "weights").write_bytes(trained.weights)
 
 

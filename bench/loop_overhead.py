@@ -14,8 +14,8 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Iterable
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -27,9 +27,9 @@ from shoestring.config.adaptation import AdaptationLimits
 from shoestring.core.datasets import Encoding, Feature
 from shoestring.core.interfaces import Clock
 from shoestring.data.formats.readers import EncodedRows
-from shoestring.data.loading.samples import Collator, SampleReader, Samples
+from shoestring.data.loading.samples import Collator, SampleReader
 from shoestring.spending.meter import Meter
-from shoestring.training.contracts import Feed, Progress, StepPlan, Weights
+from shoestring.training.contracts import Deferred, Feed, Progress, StepPlan, ValidationRows, Weights
 from shoestring.training.families.table_net.settings import TableNetSettings
 from shoestring.training.loop import Training
 from shoestring.training.task import TrainingTask
@@ -46,7 +46,7 @@ class IdleLearner:
     """
 
     batch_rows = BATCH_ROWS
-    validation_rows = 8192
+    by_rounds = False
 
     def __init__(self, clock: Clock, step_s: float = 0.0) -> None:
         self._clock, self._step_s = clock, step_s
@@ -61,19 +61,19 @@ class IdleLearner:
         self.called_s += time.thread_time() - began_s
         return Progress(len(samples), LOSS)
 
-    def validate(self, batches: Iterable[Samples], weights: Weights | bytes) -> float:
+    def validate(self, rows: ValidationRows, weights: Weights | bytes) -> float:
         return LOSS
 
     def metric(self, loss: float) -> float:
         return loss
 
-    def state(self) -> bytes:
-        return b"%d" % self.steps
+    def state(self) -> Deferred:
+        return Deferred(partial(bytes, b"%d" % self.steps))
 
     def restore(self, state: bytes) -> None:
         self.steps = int(state)
 
-    def export(self, weights: Weights) -> bytes:
+    def export(self, weights: Weights) -> Deferred:
         return self.state()
 
 

@@ -20,9 +20,10 @@ from torch import nn
 
 from shoestring.core.datasets import Encoding, Feature
 from shoestring.data.loading.samples import Collator, Samples
+from shoestring.training.families.table_net.net import TableNetKind
 from shoestring.training.families.table_net.settings import TableNetSettings
-from shoestring.training.torch_.byte_dropout import ByteDropout
-from shoestring.training.torch_.learner import NetLearner
+from shoestring.training.frameworks.torch_.byte_dropout import ByteDropout
+from shoestring.training.frameworks.torch_.net_learner import NetLearner
 
 # The categorical features of flights, by number of categories, and its numeric features.
 CARDINALITIES, NUMBERS = (17, 4, 106, 13, 20), 12
@@ -34,7 +35,7 @@ class PlainLearner(NetLearner):
     """A learner with PyTorch's defaults."""
 
     def __init__(self, encoding: Encoding, sample: Samples) -> None:
-        super().__init__(encoding, TableNetSettings(), sample, EPOCH_ROWS)
+        super().__init__(TableNetKind(encoding, TableNetSettings()), sample, EPOCH_ROWS)
         layers = [
             nn.Dropout(each.share) if isinstance(each, ByteDropout) else each for each in self.net.hidden
         ]
@@ -86,7 +87,10 @@ def main() -> None:
     ratios = []
     for seed in range(args.seeds):
         encoding, rows = made_up_rows(np.random.default_rng(seed))
-        learners = [NetLearner(encoding, TableNetSettings(), rows, EPOCH_ROWS), PlainLearner(encoding, rows)]
+        learners = [
+            NetLearner(TableNetKind(encoding, TableNetSettings()), rows, EPOCH_ROWS),
+            PlainLearner(encoding, rows),
+        ]
         for learner in learners:
             cpu_s(learner, rows, 20)
         # Each takes half of its steps first and half of them last.

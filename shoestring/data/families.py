@@ -12,23 +12,35 @@ from pydantic_core import CoreSchema
 
 from shoestring.core.record import Record
 
-FAMILIES = {
-    "table_net": "shoestring.training.families.table_net.settings:TableNetSettings",
-    "text_net": "shoestring.training.families.text_net.settings:TextNetSettings",
-}
-"""Name of a family -> MODULE:CLASS of its settings, a subclass of `FamilySettings`.
+FAMILIES: dict[str, str] = {}
+"""Name of a family -> MODULE:CLASS, a `shoestring.training.families.registry.Family`.
 
-A module is imported when a recipe names its family. It is no part of the code that the result of a stage
-depends on: the train stage itself imports the families that it trains.
+A module is imported when a recipe names its family. Its code is part of what the results of train and
+evaluate depend on, and of no other stage's.
 """
 
+
+def register(family: str, place: str) -> None:
+    """Add a family. Raises ValueError for a name that another one has."""
+    if family in FAMILIES:
+        raise ValueError(f"there is a family {family} already: {FAMILIES[family]}")
+    FAMILIES[family] = place
+
+
+register("table_net", "shoestring.training.families.table_net.family:TableNetFamily")
+register("boosted", "shoestring.training.families.boosted.family:BoostedFamily")
+register("text_net", "shoestring.training.families.text_net.family:TextNetFamily")
+
 DEFAULT_FAMILY = "table_net"
+
+SampleKind = Literal["tables", "images", "texts"]
 
 
 class FamilySettings(Record):
     """The training settings that all families have. Each adds its own."""
 
-    learns_from: ClassVar[Literal["tables", "texts"]] = "tables"
+    learns_from: ClassVar[tuple[SampleKind, ...]] = ("tables",)
+    epochs_name: ClassVar[str] = "epochs"
 
     family: str
     max_epochs: int = Field(
@@ -70,7 +82,7 @@ def default_settings() -> FamilySettings:
 
 def settings_class(family: str) -> type[FamilySettings]:
     """Return the class of a family's settings."""
-    found: type[FamilySettings] = resolve_name(FAMILIES[family])
+    found: type[FamilySettings] = resolve_name(FAMILIES[family]).settings_type
     return found
 
 
@@ -91,10 +103,10 @@ TrainSection = Annotated[
 """The settings of any family, in a record."""
 
 
-def require_samples(settings: FamilySettings, samples: Literal["tables", "texts"]) -> None:
+def require_samples(settings: FamilySettings, samples: SampleKind) -> None:
     """Check that a family learns from the samples of a recipe. Raises ValueError."""
-    if settings.learns_from != samples:
+    if samples not in settings.learns_from:
         raise ValueError(
-            f"train.family: {settings.family} learns from {settings.learns_from}, and the samples of this "
-            f"recipe are {samples}"
+            f"train.family: {settings.family} learns from {' and '.join(settings.learns_from)}, and the "
+            f"samples of this recipe are {samples}"
         )

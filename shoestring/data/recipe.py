@@ -236,7 +236,7 @@ class Recipe(Record):
         elif self.target.task == "next_token":
             raise ValueError("the task next_token is that of texts: set `text` in the source")
         features = (*self.categorical, *self.numeric, *self.dates, *self.texts)
-        require_samples(self.train, "texts" if self.text else "tables")
+        require_samples(self.train, "texts" if self.text else "images" if self.image else "tables")
         if repeated := sorted({name for name in features if features.count(name) > 1}):
             raise ValueError(f"features named twice: {', '.join(repeated)}")
         if leaking := sorted(set(features) & {*self.leaks, self.target.column}):

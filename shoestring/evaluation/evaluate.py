@@ -121,9 +121,12 @@ class Evaluation:
     def _model_predictions(self, test: SampleReader) -> Predictions:
         self.report("predicting", 0)
         model = self.model
-        share = model.settings.rows_share
+        share, epochs = model.settings.rows_share, model.settings.epochs_name
         rows = f" of {100 * share:g}% of the rows" if share < 1 else ""
-        description = f"{model.epochs:.1f} epochs{rows} in {model.training_s:.1f} s on {_cores(model.cores)}"
+        description = (
+            f"{model.settings.family}, {model.epochs:.1f} {epochs}{rows} in {model.training_s:.1f} s on "
+            f"{_cores(model.cores)}"
+        )
         return Predictions(
             "model", description, self.request.predict(self.store, self.request.model_key, test)
         )

@@ -59,13 +59,13 @@ def settings(recipe: Recipe, seed: int) -> dict[str, JsonValue]:
 
 def run(work: Work) -> StageOutcome:
     """Train a model. Raises DataError, CorruptObject, StoreFull, StageFailed, StageStopped."""
+    from shoestring.training.families.registry import family_of
     from shoestring.training.loop import Training
-    from shoestring.training.torch_.learner import NetLearner
     from shoestring.training.training_state import depends_on_limits
 
     manifest = load_manifest(work.store, work.inputs["data"])
     task = make_task(work, manifest)
-    trained = Training(task, NetLearner.of_task(task)).run()
+    trained = Training(task, family_of(task.settings).learner(task)).run()
     state, weights_sha256 = trained.state, put_blob(work.store, trained.weights)
     model = ModelRecord(
         run_id=work.run_id,

@@ -6,9 +6,10 @@ passes these values between them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from shoestring.config.adaptation import AdaptationLimits
@@ -17,7 +18,7 @@ from shoestring.core.receipt import AdaptationChange, Lever, SpendForecast, Time
 
 if TYPE_CHECKING:
     from shoestring.data.loading.loader import Batch
-    from shoestring.data.loading.samples import Samples
+    from shoestring.data.loading.samples import Array, Samples
 
 VALIDATIONS_PER_EPOCH = 2
 MIN_STEPS_PER_EPOCH, MIN_BATCH_ROWS = 32, 16
@@ -31,7 +32,7 @@ class TrainingSetup:
     """The numbers of a training that never change.
 
     `batch_rows`, `patience` and `max_samples` are the recipe's; `prior_loss` is the loss of a constant
-    prediction.
+    prediction. `by_rounds`: a step is a round over all rows, and is validated.
     """
 
     epoch_rows: int
@@ -41,16 +42,19 @@ class TrainingSetup:
     prior_loss: float
     adaptation: AdaptationLimits
     guardrails: Guardrails
+    by_rounds: bool = False
 
     @property
     def validation_every_rows(self) -> int:
         """Rows between two validations. They depend on the size of the data alone, so that runs can be
         compared."""
-        return max(1, self.epoch_rows // VALIDATIONS_PER_EPOCH)
+        return max(1, self.epoch_rows // (1 if self.by_rounds else VALIDATIONS_PER_EPOCH))
 
     @property
     def first_batch_rows(self) -> int:
-        """The recipe's batch, or a smaller one for a small table."""
+        """The recipe's batch, or a smaller one for a small table; all rows, where a step is a round."""
+        if self.by_rounds:
+            return self.epoch_rows
         most = max(MIN_BATCH_ROWS, self.epoch_rows // MIN_STEPS_PER_EPOCH)
         return min(self.batch_rows, most, self.validation_every_rows)
 
@@ -125,10 +129,11 @@ class StepPlan(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """One step as it was made: its samples, and their mean loss, which `Learner.metric` converts."""
+    """One step as it was made: its samples, and their mean loss, which `Learner.metric` converts; None: it
+    was not computed."""
 
     samples: int
-    loss: float
+    loss: float | None
 
 
 class Feed(Protocol):
@@ -138,6 +143,34 @@ class Feed(Protocol):
         """Return the next samples, fewer than `max_rows` at the end of an epoch."""
         ...
 
+    def pass_over(self, rows: int) -> None:
+        """Move the position behind the next samples, for a learner that holds all of them."""
+        ...
+
+
+class ValidationRows(Protocol):
+    """The rows of a validation. Equal ones hold the same rows, in the same order."""
+
+    def batches(self, batch_rows: int) -> Iterator[Samples]:
+        """Yield the rows, at most `batch_rows` at a time."""
+        ...
+
+    def __hash__(self) -> int: ...
+
+
+class Deferred:
+    """Bytes that are made when they are first asked for.
+
+    What they are made of does not change any more: a copy, or the beginning of something that only grows.
+    """
+
+    def __init__(self, make: Callable[[], bytes]) -> None:
+        self._make = make
+
+    @cached_property
+    def data(self) -> bytes:
+        return self._make()
+
 
 Weights = Literal["last", "averaged"]
 """The weights after the last step, and their average over recent ones, which is validated on the plateau."""
@@ -146,26 +179,26 @@ Weights = Literal["last", "averaged"]
 class Learner(Protocol):
     """A model that learns. The only part of a training that knows the model and its framework.
 
-    `batch_rows`: the rows of a step, until the controller changes them. `validation_rows`: the largest batch
-    that `validate` may be given.
+    `batch_rows`: the rows of a step, until the controller changes them. `by_rounds`: each step is one round
+    over all rows.
     """
 
     batch_rows: int
-    validation_rows: int
+    by_rounds: bool
 
     def advance(self, plan: StepPlan, feed: Feed) -> Progress:
         """Make one step."""
         ...
 
-    def validate(self, batches: Iterable[Samples], weights: Weights | bytes) -> float:
-        """Return the loss over all samples, in the run's metric. Bytes are exported weights."""
+    def validate(self, rows: ValidationRows, weights: Weights | bytes) -> float:
+        """Return the loss over all rows, in the run's metric. Bytes are exported weights."""
         ...
 
     def metric(self, loss: float) -> float:
         """Return a mean of step losses in the run's metric."""
         ...
 
-    def state(self) -> bytes:
+    def state(self) -> Deferred:
         """Return everything that steps change, with the state of the random numbers."""
         ...
 
@@ -173,8 +206,19 @@ class Learner(Protocol):
         """Return to a state."""
         ...
 
-    def export(self, weights: Weights) -> bytes:
+    def export(self, weights: Weights) -> Deferred:
         """Return the weights of a model."""
+        ...
+
+
+class Predictor(Protocol):
+    """A trained model. `rows_at_once`: the most samples that it may be given at once."""
+
+    rows_at_once: int
+
+    def predict(self, samples: Samples) -> Array:
+        """Return probabilities float64[n, classes]; for regression values float64[n], in the unit of y; of
+        texts the nats of each row, float64[n]."""
         ...
 
 

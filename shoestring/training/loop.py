@@ -64,11 +64,12 @@ class Training(Session):
         min_steps = min(WINDOW_STEPS, max(1, measured.steps.steps))
         began_s = now_s = measured.now_s()
         ends_s = began_s + max(WINDOW_S, WINDOW_SHARE * measured.training_s())
-        losses, steps = 0.0, 0
+        losses: float | None = 0.0
+        steps = 0
         while True:
             plan = controller.plan(at)
             done = self.learner.advance(plan, loader)
-            losses += self.finite(done.loss)
+            losses = None if losses is None or done.loss is None else losses + self.finite(done.loss)
             at, steps, step_began_s, now_s = at.after(done.samples), steps + 1, now_s, measured.now_s()
             state.samples = at.samples
             state.is_shaped_by_budget = state.is_shaped_by_budget or plan.is_shaped_by_budget
@@ -78,7 +79,8 @@ class Training(Session):
             if at.samples % every == 0 or (steps >= min_steps and now_s >= ends_s):
                 break
         window.steps = Window(at.samples - window.began_samples, now_s - began_s, steps)
-        window.rate, window.train_loss = plan.rate, self.learner.metric(losses / steps)
+        window.rate = plan.rate
+        window.train_loss = None if losses is None else self.learner.metric(losses / steps)
         self.trained(loader.cursor)
         measured.record_window(window.steps, loader.times)
         return window
@@ -131,14 +133,17 @@ class Training(Session):
         state = self.state
         reason = stop_reason(state)
         weights, loss = self.learner.export("last"), self._last_validation()
-        source = "annealed" if state.samples else "prior"
+        of_last, of_best = (
+            ("last round", "best round") if self.learner.by_rounds else ("annealed", "averaged")
+        )
+        source = of_last if state.samples else "prior"
         best, best_loss = state.snapshots.get("best"), state.controller.best_loss
         if best is not None and (loss is None or best_loss < loss):
-            weights, loss, source = best, best_loss, "averaged"
+            weights, loss, source = best, best_loss, of_best
         self.write_log()
         state.training_s = self.measured.training_s()
         return TrainedModel(
-            weights=weights,
+            weights=weights.data,
             val_loss=loss,
             weights_source=source,
             stop_reason="; ".join(filter(None, (reason, self.note))),

@@ -40,7 +40,8 @@ class ModelRecord(StoredRecord):
         )
     )
     weights_source: str = Field(
-        description="'annealed' (after the decay), 'averaged' (of the plateau) or 'prior' (untrained)"
+        description="'annealed' (after the decay), 'averaged' (of the plateau), 'last round' or 'best round' "
+        "(of a forest), or 'prior' (untrained)"
     )
     stop_reason: str = Field(description="why training ended, and any problem with its checkpoints")
     data_wait_share: float = Field(description="share of the training time spent waiting for data")

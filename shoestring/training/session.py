@@ -38,14 +38,22 @@ SIZING_ROWS = 4096
 REPORT_EVERY_S = 0.2
 
 
-def validation_batches(rows: SampleReader, seed: int, share: float, batch_rows: int) -> Iterator[Samples]:
-    """Yield batches of all rows, or of a share of them that is always the same."""
-    if share == 1:
-        yield from rows.scan(batch_rows)
-        return
-    chosen = np.sort(sample_indices(len(rows), seed, 0, 0, max(1, int(share * len(rows)))))
-    for start in range(0, len(chosen), batch_rows):
-        yield rows.take(chosen[start : start + batch_rows])
+@dataclass(frozen=True, slots=True)
+class ValidationShare:
+    """All rows of a validation split, or a share of them that is always the same. A `ValidationRows`."""
+
+    rows: SampleReader
+    seed: int
+    share: float
+
+    def batches(self, batch_rows: int) -> Iterator[Samples]:
+        if self.share == 1:
+            yield from self.rows.scan(batch_rows)
+            return
+        count = max(1, int(self.share * len(self.rows)))
+        chosen = np.sort(sample_indices(len(self.rows), self.seed, 0, 0, count))
+        for start in range(0, count, batch_rows):
+            yield self.rows.take(chosen[start : start + batch_rows])
 
 
 @dataclass(slots=True)
@@ -71,7 +79,7 @@ class Session:
         self.task, self.learner = task, learner
         costs = StepCosts(self._estimate_validation_s())
         row_s = costs.validation_s / len(task.validation)
-        setup = task.setup(learner.batch_rows)
+        setup = task.setup(learner.batch_rows, learner.by_rounds)
         rows_per_s = setup.first_batch_rows / first_step_s(row_s, setup.first_batch_rows)
         controller = Controller.start(setup, task.planned_samples, rows_per_s)
         self.checkpoints = Checkpoints(task.store, task.run_id, task.attempt)
@@ -103,16 +111,15 @@ class Session:
         """Return the estimated seconds of a validation of the whole split, measured on a part of it."""
         clock, rows = self.task.clock, self.task.validation
         started_s = clock.monotonic_s()
-        part = next(rows.scan(min(SIZING_ROWS, self.learner.validation_rows)))
-        self.learner.validate([part], "averaged")
+        part = rows.subset(np.arange(min(SIZING_ROWS, len(rows))))
+        self.learner.validate(ValidationShare(part, self.task.seed, 1.0), "averaged")
         return (clock.monotonic_s() - started_s) * len(rows) / len(part)
 
     def validate(self, weights: Weights | bytes) -> float:
         """Return the validation loss of weights, and update the estimate of what a validation takes."""
         started_s = self.measured.now_s()
         rows, share = self.task.validation, self.state.controller.validation_share
-        batches = validation_batches(rows, self.task.seed, share, self.learner.validation_rows)
-        loss = self.finite(self.learner.validate(batches, weights))
+        loss = self.finite(self.learner.validate(ValidationShare(rows, self.task.seed, share), weights))
         self.measured.record_validation(self.measured.now_s() - started_s)
         return loss
 
@@ -177,9 +184,9 @@ class Session:
         for name in todo.keep:
             snapshots[name] = self.learner.export("averaged") if name == "best" else self.learner.state()
         if todo.restore == "rollback":
-            self.learner.restore(snapshots["rollback"])
+            self.learner.restore(snapshots["rollback"].data)
         elif todo.restore == "plateau" and (plateau := snapshots.pop("plateau", None)):
-            self.learner.restore(plateau)
+            self.learner.restore(plateau.data)
 
     def apply_changes(self, window: OpenWindow, before: Controller, changes: tuple[PlanChange, ...]) -> None:
         """Record changes, and expect what they make of steps and validations. The best weights are validated
@@ -192,7 +199,7 @@ class Session:
             return
         measured.costs.scale_validation(now.validation_share / before.validation_share)
         if (best := self.state.snapshots.get("best")) is not None:
-            window.best_losses_again.append(self.validate(best))
+            window.best_losses_again.append(self.validate(best.data))
             self.state.controller = now.with_best_loss(window.best_losses_again[-1])
 
     def adaptation(self, change: PlanChange) -> AdaptationChange:

@@ -50,17 +50,21 @@ class TrainingTask:
     attempt: int = 1
     selection: str = ""
 
-    def setup(self, batch_rows: int) -> TrainingSetup:
-        """Return the numbers of the training that never change. `batch_rows`: of a batch at its start."""
-        rows, settings = len(self.train), self.settings
+    def setup(self, batch_rows: int, by_rounds: bool) -> TrainingSetup:
+        """Return the numbers of the training that never change. `batch_rows`: of a step at its start.
+        `by_rounds`: each step is a round over all rows, whose number no adaptation changes."""
+        rows, settings, limits = len(self.train), self.settings, self.adaptation_limits
+        if by_rounds:
+            limits = limits.model_copy(update={"max_batch_factor": 1.0})
         return TrainingSetup(
             epoch_rows=rows,
             max_samples=settings.max_epochs * rows,
             batch_rows=batch_rows,
             patience=settings.patience,
             prior_loss=prior_loss(self.encoding),
-            adaptation=self.adaptation_limits,
+            adaptation=limits,
             guardrails=self.guardrails,
+            by_rounds=by_rounds,
         )
 
     def first_cursor(self) -> SampleCursor:

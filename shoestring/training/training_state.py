@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import partial
 
 from shoestring.core.receipt import AdaptationChange
 from shoestring.data.loading.shuffle import SampleCursor
 from shoestring.training.checkpoints import Checkpoint
-from shoestring.training.contracts import Snapshot
+from shoestring.training.contracts import Deferred, Snapshot
 from shoestring.training.control.controller import Controller
 from shoestring.training.control.memory import recall
 from shoestring.training.model_record import SampleRange
@@ -34,7 +35,7 @@ class TrainingState:
     training_s: float = 0.0
     spent_usd: Decimal = Decimal(0)
     sample_ranges: tuple[SampleRange, ...] = ()
-    snapshots: dict[Snapshot, bytes] = field(default_factory=dict)
+    snapshots: dict[Snapshot, Deferred] = field(default_factory=dict)
     starts: list[TrainingStart] = field(default_factory=list)
     windows: list[WindowRecord] = field(default_factory=list)
     is_shaped_by_budget: bool = False
@@ -43,9 +44,10 @@ class TrainingState:
     def changes(self) -> list[AdaptationChange]:
         return [change for window in self.windows for change in window.changes]
 
-    def parts(self, learner: bytes) -> dict[str, bytes]:
+    def parts(self, learner: Deferred) -> dict[str, bytes]:
         """Return the large parts of a checkpoint."""
-        return dict[str, bytes](self.snapshots.items()) | {LEARNER: learner}
+        found: dict[str, bytes] = {name: kept.data for name, kept in self.snapshots.items()}
+        return found | {LEARNER: learner.data}
 
 
 def restored_state(saved: Checkpoint, parts: Mapping[str, bytes], controller: Controller) -> TrainingState:
@@ -57,7 +59,7 @@ def restored_state(saved: Checkpoint, parts: Mapping[str, bytes], controller: Co
         training_s=saved.training_s,
         spent_usd=saved.spent_usd,
         sample_ranges=saved.sample_ranges,
-        snapshots={name: parts[name] for name in SNAPSHOTS if name in parts},
+        snapshots={name: Deferred(partial(bytes, parts[name])) for name in SNAPSHOTS if name in parts},
         starts=[*saved.starts],
         windows=[*saved.windows],
         is_shaped_by_budget=saved.is_shaped_by_budget,
@@ -80,7 +82,8 @@ def stop_reason(state: TrainingState) -> str:
     if schedule.decaying and state.samples >= schedule.end_samples:
         return "the validation loss stopped improving; the rest of the budget is not used"
     if state.samples >= schedule.end_samples:
-        return f"all {setup.max_samples // setup.epoch_rows} epochs are done"
+        epochs = "rounds" if setup.by_rounds else "epochs"
+        return f"all {setup.max_samples // setup.epoch_rows} {epochs} are done"
     return (
         "the budget or the deadline was reached"
         if state.samples

@@ -10,7 +10,7 @@ import pytest
 
 from shoestring.core.errors import RecipeError
 from shoestring.core.record import record_bytes
-from shoestring.data.families import FAMILIES, settings_of
+from shoestring.data.families import FAMILIES, register, settings_of
 from shoestring.data.recipe import Recipe, read_recipe
 from shoestring.training.families.table_net.settings import TableNetSettings
 from shoestring.training.families.text_net.settings import TextNetSettings
@@ -52,9 +52,13 @@ def test_a_recipe_on_texts_of_version_4_had_keys_of_tables_that_nothing_read() -
 @pytest.mark.parametrize(
     ("train", "message"),
     [
-        ("{family: forest}", "train: .*there is no family 'forest': choose one of table_net, text_net"),
+        (
+            "{family: forest}",
+            "train: .*there is no family 'forest': choose one of table_net, boosted, ",
+        ),
         ("{family: [table_net]}", "there is no family"),
         ("{family: text_net}", "text_net learns from texts, and the samples of this recipe are tables"),
+        ("{family: boosted, hidden: [8]}", r"train\.hidden: "),
         ("{family: table_net, hiden: [8]}", r"train\.hiden: "),
         ("{hidden: [0]}", r"train\.hidden\.0: .*greater than or equal to 1"),
         ("{max_epochs: 0}", r"train\.max_epochs: "),
@@ -66,6 +70,18 @@ def test_a_wrong_section_is_refused_with_its_key(tmp_path: Path, train: str, mes
     file.write_text(f"name: a\nsource: {{rows: {{path: rows.csv}}}}\ntarget: {{column: y}}\ntrain: {train}\n")
     with pytest.raises(RecipeError, match=message):
         read_recipe(file)
+
+
+def test_trees_are_refused_for_images() -> None:
+    source = {"rows": {"path": "photos", "image": {"size": [8, 8], "channels": 1}}}
+    with pytest.raises(ValueError, match=r"boosted learns from tables, and the samples of .* are images"):
+        recipe_with({**TABLE, "source": source}, {"family": "boosted"})
+    assert recipe_with({**TABLE, "source": source}, {"family": "table_net"}).image is not None
+
+
+def test_a_family_is_registered_once() -> None:
+    with pytest.raises(ValueError, match="there is a family boosted already"):
+        register("boosted", "mine:Family")
 
 
 def test_the_schema_of_a_recipe_has_the_keys_of_each_family() -> None:

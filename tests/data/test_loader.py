@@ -72,6 +72,29 @@ def test_an_epoch_ends_with_a_short_batch_and_no_batch_spans_two() -> None:
     assert shapes == [(0, 0, 4), (0, 4, 4), (0, 8, 2), (1, 0, 4)]
 
 
+@given(moves=st.lists(st.tuples(st.booleans(), st.integers(1, 25)), max_size=20))
+def test_rows_that_are_passed_over_are_those_that_would_have_been_read(
+    moves: list[tuple[bool, int]],
+) -> None:
+    """A learner that holds all rows still moves the position of the training."""
+    with (
+        Loader(numbered(20), SampleCursor(seed=0)) as one,
+        Loader(numbered(20), SampleCursor(seed=0)) as whole,
+    ):
+        for reads, rows in moves:
+            expected = whole.next_batch(rows)
+            if reads:
+                found = one.next_batch(rows)
+                assert (found.epoch, found.start, ids(found)) == (
+                    expected.epoch,
+                    expected.start,
+                    ids(expected),
+                )
+            else:
+                one.pass_over(rows)
+            assert one.cursor == whole.cursor
+
+
 def test_a_batch_larger_than_the_table_holds_the_whole_table() -> None:
     with Loader(numbered(5), SampleCursor(seed=1)) as loader:
         assert sorted(ids(loader.next_batch(1000))) == [0, 1, 2, 3, 4]

@@ -152,7 +152,7 @@ def test_a_model_of_a_share_of_the_rows_is_described_as_such(tmp_path: Path) -> 
     store.put(MODEL_KEY, record_bytes(model))
     request = evaluation_request(data_key, true_predictor("binary"), meter=meter(left_s=FINISH_S / 4))
     card = evaluate(request, store, CLOCK, quiet)
-    assert card.model.description == "1.0 epochs of 7% of the rows in 0.3 s on 1 core"
+    assert card.model.description == "table_net, 1.0 epochs of 7% of the rows in 0.3 s on 1 core"
 
 
 def test_without_time_left_boosting_is_skipped_with_the_reason(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from small_dataset import encoding_of, table
-from training_bench import TrainingBench, class_prior_loss
+from training_bench import TrainingBench, class_prior_loss, net_learner
 
 from shoestring.config.adaptation import AdaptationLimits
 from shoestring.config.guardrails import EpochCap, Guardrails, SkillFloor
@@ -98,7 +98,10 @@ def spoil_at(training: Training, bench: TrainingBench, samples: int) -> None:
     def spoil(*_: object) -> None:
         if left and training.state.samples >= left[0]:
             left.clear()
-            for weight in (*training.learner.net.parameters(), *training.learner.average.parameters()):
+            for weight in (
+                *net_learner(training).net.parameters(),
+                *net_learner(training).average.parameters(),
+            ):
                 weight.data.mul_(-3.0)
 
     bench.step_s = lambda: spoil() or 0.0

@@ -5,9 +5,9 @@ import torch
 
 from shoestring.core.datasets import IMAGE_COLUMN, Encoding, StoredField
 from shoestring.data.loading.samples import Samples
+from shoestring.training.families.table_net.net import TableNetKind
 from shoestring.training.families.table_net.settings import TableNetSettings
-from shoestring.training.torch_.learner import NetLearner
-from shoestring.training.torch_.net import NetInputs
+from shoestring.training.frameworks.torch_.net_learner import NetLearner
 
 ENCODING = Encoding(
     features=(),
@@ -36,7 +36,7 @@ def images(rows: int) -> Samples:
 def test_the_net_for_tables_learns_from_pixels_alone() -> None:
     torch.manual_seed(0)
     samples = images(256)
-    learner = NetLearner(ENCODING, TableNetSettings(hidden=(16,)), samples, len(samples))
+    learner = NetLearner(TableNetKind(ENCODING, TableNetSettings(hidden=(16,))), samples, len(samples))
     assert learner.net.hidden[0].in_features == 24
     before = learner.loss([samples], learner.net)
     for _ in range(60):
@@ -46,7 +46,7 @@ def test_the_net_for_tables_learns_from_pixels_alone() -> None:
 
 def test_pixels_are_scaled_to_1_in_the_order_of_the_field() -> None:
     samples = images(3)
-    _, _, pixels_BV = NetInputs(ENCODING).features(samples)
+    _, _, pixels_BV = TableNetKind(ENCODING, TableNetSettings()).inputs(samples)
     assert pixels_BV.dtype == torch.float32 and pixels_BV.shape == (3, 24)
     expected = samples["image"].reshape(3, 24) / 255
     assert np.allclose(pixels_BV.numpy(), expected, atol=1e-6)

@@ -12,9 +12,9 @@ from small_dataset import CODE, NUMBER, RECORD, encoding_of, samples, table
 from training_bench import TINY, class_prior_loss
 
 from shoestring.core.datasets import Encoding, Feature
-from shoestring.training.torch_.byte_dropout import ByteDropout, keep_mask
-from shoestring.training.torch_.learner import NetLearner
-from shoestring.training.torch_.net import quantile_edges
+from shoestring.training.families.table_net.net import TableNetKind, quantile_edges
+from shoestring.training.frameworks.torch_.byte_dropout import ByteDropout, keep_mask
+from shoestring.training.frameworks.torch_.net_learner import NetLearner
 
 
 @pytest.mark.parametrize("features", [(CODE,), (NUMBER,), (NUMBER, CODE), (CODE, CODE, NUMBER)], ids=len)
@@ -22,7 +22,7 @@ def test_any_mix_of_columns_starts_as_the_prior_and_takes_a_step(features: tuple
     train = table(200, 0)
     encoding = encoding_of(train).model_copy(update={"features": features})
     rows = samples(train, encoding)
-    learner = NetLearner(encoding, TINY, rows, len(train))
+    learner = NetLearner(TableNetKind(encoding, TINY), rows, len(train))
     assert learner.loss([rows], learner.net) == pytest.approx(class_prior_loss(train, train), rel=1e-5)
     before = learner.loss([rows], learner.net)
     for _ in range(50):
@@ -37,7 +37,7 @@ def test_a_regression_net_starts_as_the_mean_with_losses_in_the_unit_of_y() -> N
     mean, sd = float(train["y"].mean()), float(train["y"].std())
     encoding = Encoding(features=(NUMBER,), task="regression", train_prior=(mean, sd))
     rows = samples(train, encoding)
-    learner = NetLearner(encoding, TINY, rows, len(train))
+    learner = NetLearner(TableNetKind(encoding, TINY), rows, len(train))
     assert learner.loss([rows.part(0, 200), rows.part(200, 500)], learner.net) == pytest.approx(sd, rel=1e-4)
 
 
@@ -47,7 +47,7 @@ def test_a_class_unseen_in_train_starts_with_a_small_finite_probability() -> Non
         features=(CODE,), task="multiclass", classes=("a", "b", "c"), train_prior=(0.4, 0.6, 0.0)
     )
     rows = samples(train, encoding)
-    learner = NetLearner(encoding, TINY, rows, len(train))
+    learner = NetLearner(TableNetKind(encoding, TINY), rows, len(train))
     assert np.isfinite(learner.loss([rows], learner.net))
 
 
@@ -56,7 +56,7 @@ def test_a_constant_target_causes_no_division_by_zero() -> None:
     train["y"] = 3.0
     encoding = Encoding(features=(NUMBER,), task="regression", train_prior=(3.0, 0.0))
     rows = samples(train, encoding)
-    learner = NetLearner(encoding, TINY, rows, len(train))
+    learner = NetLearner(TableNetKind(encoding, TINY), rows, len(train))
     learner.step(rows, 0.01)
     assert learner.loss([rows], learner.net) == 0.0
 
@@ -85,7 +85,9 @@ def test_category_dropout_trains_the_unknown_code_and_the_average_follows_the_we
     torch.manual_seed(0)
     encoding = encoding_of(table(50, 0))
     rows = samples(train, encoding)
-    learner = NetLearner(encoding, TINY.model_copy(update={"category_dropout": 0.5}), rows, len(train))
+    learner = NetLearner(
+        TableNetKind(encoding, TINY.model_copy(update={"category_dropout": 0.5})), rows, len(train)
+    )
     unknown = learner.net.embeddings[0].weight[0].clone()
     for _ in range(20):
         learner.step(rows, 0.01)

@@ -1,4 +1,4 @@
-"""A multiclass and a regression recipe on small real tables, through all stages."""
+"""A multiclass and a regression recipe on small real tables, with each family, through all stages."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
+import pytest
 from sklearn.datasets import load_diabetes, load_wine
 
 from shoestring.backends.folder_store import FolderStore
@@ -22,11 +23,12 @@ from shoestring.stages import evaluate, ingest, preprocess, train
 from shoestring.stages.work import Work
 
 
-def stages(folder: Path, table: pa.Table) -> tuple[FolderStore, StageOutcome, StageOutcome]:
+def stages(folder: Path, table: pa.Table, family: str) -> tuple[FolderStore, StageOutcome, StageOutcome]:
     """Run all stages on a table with the target `y`. Returns the outcomes of train and evaluate."""
     pa.csv.write_csv(table, folder / "rows.csv")
+    source, train_keys = {"rows": {"path": folder / "rows.csv"}}, {"family": family}
     recipe = Recipe.model_validate(
-        {"name": "small", "source": {"rows": {"path": folder / "rows.csv"}}, "target": {"column": "y"}}
+        {"name": "small", "source": source, "target": {"column": "y"}, "train": train_keys}
     )
     clock, store = WallClock(), FolderStore(folder / "store")
 
@@ -58,11 +60,15 @@ def columns(values: np.ndarray, names: list[str]) -> dict[str, Any]:
     return dict(zip(names, values.T, strict=True))
 
 
-def test_wines_are_classified_better_than_by_the_prior(tmp_path: Path) -> None:
+FAMILIES = pytest.mark.parametrize("family", ["table_net", "boosted"])
+
+
+@FAMILIES
+def test_wines_are_classified_better_than_by_the_prior(tmp_path: Path, family: str) -> None:
     wine = load_wine()
     cultivars = np.array(["barolo", "grignolino", "barbera"])[wine.target]
     store, model, evaluated = stages(
-        tmp_path, pa.table({**columns(wine.data, wine.feature_names), "y": cultivars})
+        tmp_path, pa.table({**columns(wine.data, wine.feature_names), "y": cultivars}), family
     )
     assert model.metrics["val_log_loss"] < 0.5 < np.log(3)
     card = read_record(store, evaluated.key, EvaluationResults)
@@ -70,13 +76,15 @@ def test_wines_are_classified_better_than_by_the_prior(tmp_path: Path) -> None:
     assert card.quality["log_loss"] < card.baselines[0].scores["log_loss"].value / 2
 
 
-def test_diabetes_progress_is_predicted_in_its_own_unit(tmp_path: Path) -> None:
+@FAMILIES
+def test_diabetes_progress_is_predicted_in_its_own_unit(tmp_path: Path, family: str) -> None:
     """The standard deviation of `y` is 77; linear regression leaves about 54."""
     data = load_diabetes()
     store, model, evaluated = stages(
-        tmp_path, pa.table({**columns(data.data, data.feature_names), "y": data.target})
+        tmp_path, pa.table({**columns(data.data, data.feature_names), "y": data.target}), family
     )
     assert 40 < model.metrics["val_rmse"] < 70
     card = read_record(store, evaluated.key, EvaluationResults)
     assert card.task == "regression"
+    assert card.model.description.startswith(f"{family}, ")
     assert card.quality["rmse"] < card.baselines[0].scores["rmse"].value

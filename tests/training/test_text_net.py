@@ -13,10 +13,9 @@ from shoestring.data.loading.samples import Samples
 from shoestring.data.transforms.texts.byte_tokens import PADDING, START, ByteTokens
 from shoestring.data.transforms.texts.token_rows import pack_rows
 from shoestring.training.control.guardrails import prior_loss
+from shoestring.training.families.text_net.net import IGNORED, TextNet, TextNetKind, token_losses
 from shoestring.training.families.text_net.settings import TextNetSettings
-from shoestring.training.torch_.learner import NetLearner
-from shoestring.training.torch_.net import NetInputs
-from shoestring.training.torch_.text_net import IGNORED, TextNet, rows_at_once, token_losses
+from shoestring.training.frameworks.torch_.net_learner import NetLearner
 
 WIDTH = 24
 SETTINGS = TextNetSettings(hidden=(16, 16, 16), dropout=0.0)
@@ -83,11 +82,11 @@ def test_nothing_is_read_from_the_document_before() -> None:
 
 def test_neither_the_start_of_a_document_nor_padding_counts() -> None:
     samples = rows([b"ab", b"c"])
-    inputs = NetInputs(encoding())
-    (targets,) = inputs.target(samples).tolist()
+    kind = TextNetKind(encoding(), SETTINGS)
+    (targets,) = kind.targets(samples).tolist()
     assert targets == [ord("a"), ord("b"), IGNORED, ord("c"), *[IGNORED] * (WIDTH - 5)]
-    assert inputs.weight(samples) == 3
-    nats = token_losses(torch.zeros(1, WIDTH - 1, 256), inputs.target(samples))
+    assert kind.weight(samples) == 3
+    nats = token_losses(torch.zeros(1, WIDTH - 1, 256), kind.targets(samples))
     assert nats.item() == pytest.approx(3 * math.log(256))
 
 
@@ -97,7 +96,7 @@ def test_an_untrained_net_has_the_loss_of_the_frequencies_and_learns_a_text() ->
     counts = np.bincount(samples["tokens"][:, 1:].ravel(), minlength=256).astype(float)
     counts[[START, PADDING]] = 0
     described = encoding(counts / counts.sum())
-    learner = NetLearner(described, SETTINGS, samples, len(samples))
+    learner = NetLearner(TextNetKind(described, SETTINGS), samples, len(samples))
     entropy = prior_loss(described)
     assert entropy == pytest.approx(math.log2(3), abs=0.01)
     assert learner.loss([samples], learner.net) == pytest.approx(entropy, abs=0.01)
@@ -108,8 +107,6 @@ def test_an_untrained_net_has_the_loss_of_the_frequencies_and_learns_a_text() ->
 
 
 def test_an_evaluation_computes_as_many_rows_at_once_as_memory_allows() -> None:
-    assert rows_at_once(encoding(), 8192) == 2730
-    table = encoding().model_copy(update={"vocabulary": None})
-    assert rows_at_once(table, 8192) == 8192
+    assert TextNetKind(encoding(), SETTINGS).rows_at_once == 2730
     many = Vocabulary(kind="bytes", size=1 << 16, start=0, padding=1, bytes_per_token=1.0)
-    assert rows_at_once(encoding().model_copy(update={"vocabulary": many}), 8192) == 10
+    assert TextNetKind(encoding().model_copy(update={"vocabulary": many}), SETTINGS).rows_at_once == 10

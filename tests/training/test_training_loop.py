@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from small_dataset import samples, table
-from training_bench import TINY, TrainingBench, class_prior_loss, same_weights, stop_after
+from training_bench import TINY, TrainingBench, class_prior_loss, net_learner, same_weights, stop_after
 
 from shoestring.core.datasets import Encoding, Feature
 from shoestring.core.errors import StageFailed, StageStopped
@@ -16,7 +16,7 @@ from shoestring.core.receipt import TimeShares
 from shoestring.data.loading.loader import LoaderTimes
 from shoestring.training.contracts import MIN_STEPS_PER_EPOCH, NO_STEPS
 from shoestring.training.families.table_net.settings import TableNetSettings
-from shoestring.training.torch_.learner import from_bytes
+from shoestring.training.frameworks.torch_.net_kind import from_bytes
 
 LEARNING = TableNetSettings(
     max_epochs=6, hidden=(16,), bins=8, dropout=0.0, category_dropout=0.0, learning_rate=0.01
@@ -68,9 +68,9 @@ def test_regression_losses_are_in_the_unit_of_y(tmp_path: Path) -> None:
     losses = [point.train_loss for point in bench.points() if point.train_loss is not None]
     assert losses[-1] == pytest.approx(10, rel=0.3)
     assert bench.reports[-1].best_loss == pytest.approx(10, rel=0.3)
-    assert bench.training().learner.loss(
-        [samples(rows[4000:], encoding)], bench.training().learner.net
-    ) == pytest.approx(51, rel=0.1)
+    untrained = net_learner(bench.training())
+    found = untrained.loss([samples(rows[4000:], encoding)], untrained.net)
+    assert found == pytest.approx(51, rel=0.1)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 17])
@@ -123,10 +123,10 @@ def test_the_final_weights_are_the_better_of_annealed_and_averaged(tmp_path: Pat
     trained = training.run()
     val_losses = [point.val_loss for point in bench.points() if point.val_loss is not None]
     assert trained.val_loss == min(val_losses[-1], trained.state.controller.best_loss)
-    training.learner.net.load_state_dict(from_bytes(trained.weights))
-    assert training.learner.loss([samples(bench.validation)], training.learner.net) == pytest.approx(
-        trained.val_loss
-    )
+    net_learner(training).net.load_state_dict(from_bytes(trained.weights))
+    assert net_learner(training).loss(
+        [samples(bench.validation)], net_learner(training).net
+    ) == pytest.approx(trained.val_loss)
 
 
 def test_the_log_is_stored_with_the_first_checkpoint(tmp_path: Path) -> None:

@@ -18,16 +18,19 @@ from shoestring.config.guardrails import Guardrails
 from shoestring.core.datasets import Encoding
 from shoestring.core.interfaces import Clock, Store
 from shoestring.core.receipt import AdaptationChange, SpendForecast, TimeShares
+from shoestring.data.families import FamilySettings
 from shoestring.data.formats.readers import EncodedRows
 from shoestring.data.loading.samples import Collator, SampleReader, Samples
 from shoestring.data.run_records import read_record
 from shoestring.spending.meter import Meter
-from shoestring.training.contracts import TrainingProgress
+from shoestring.training.contracts import Feed, Learner, Progress, StepPlan, TrainingProgress
 from shoestring.training.curve import CurvePoint
+from shoestring.training.families.registry import family_of
 from shoestring.training.families.table_net.settings import TableNetSettings
+from shoestring.training.frameworks.torch_.net_kind import from_bytes
+from shoestring.training.frameworks.torch_.net_learner import NetLearner
 from shoestring.training.loop import Training
 from shoestring.training.task import TrainingTask
-from shoestring.training.torch_.learner import NetLearner, from_bytes
 from shoestring.training.window_log import WindowLog
 
 TINY = TableNetSettings(max_epochs=3, hidden=(8,), bins=2, batch_rows=32, patience=99)
@@ -68,6 +71,28 @@ class SlowRows(SampleReader):
         yield from super().scan(batch_rows)
 
 
+class SlowLearner:
+    """A learner whose steps take time."""
+
+    def __init__(self, learner: Learner, clock: Clock, takes_s: Callable[[], float]) -> None:
+        self.learner, self._clock, self._takes_s = learner, clock, takes_s
+        self.batch_rows, self.by_rounds = learner.batch_rows, learner.by_rounds
+        self.validate, self.metric, self.export = learner.validate, learner.metric, learner.export
+        self.state, self.restore = learner.state, learner.restore
+
+    def advance(self, plan: StepPlan, feed: Feed) -> Progress:
+        done = self.learner.advance(plan, feed)
+        self._clock.sleep(self._takes_s())
+        return done
+
+
+def net_learner(training: Training) -> NetLearner:
+    """Return the learner of the net that a bench trains."""
+    slow = training.learner
+    assert isinstance(slow, SlowLearner) and isinstance(slow.learner, NetLearner)
+    return slow.learner
+
+
 def class_prior_loss(train: Array, signal: Array) -> float:
     """Return the log loss of predicting train's class share for every row."""
     share = float(train["y"].mean())
@@ -81,7 +106,7 @@ class TrainingBench:
     folder: Path
     train: Array = field(default_factory=lambda: table(300, 0))
     validation: Array = field(default_factory=lambda: table(100, 1))
-    settings: TableNetSettings = TINY
+    settings: FamilySettings = TINY
     clock: StillClock = field(default_factory=StillClock)
     meter: Meter = FREE
     seed: int = 0
@@ -135,16 +160,11 @@ class TrainingBench:
         )
 
     def training(self) -> Training:
-        """Return one start of the training. Every forward pass of a step takes `step_s()`."""
+        """Return one start of the training. Every step takes `step_s()`."""
         task = self.task()
-        learner = NetLearner.of_task(task)
-
-        def tick(net: torch.nn.Module, *_: object) -> None:
-            if net.training:
-                self.clock.sleep(self.step_s())
-
-        learner.net.register_forward_hook(tick)
-        return Training(task, learner)
+        return Training(
+            task, SlowLearner(family_of(task.settings).learner(task), self.clock, lambda: self.step_s())
+        )
 
 
 def stop_after(steps: int) -> Callable[[], bool]:

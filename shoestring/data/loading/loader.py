@@ -133,6 +133,8 @@ class Loader:
         if start == len(self._rows):
             epoch, start = epoch + 1, 0
         stop, at, pieces = min(start + max_rows, len(self._rows)), start, list[Samples]()
+        if not self._blocks:
+            self._gather_ahead()
         while at < stop:
             block = self._blocks[0]
             until = min(stop, block.stop)
@@ -144,6 +146,15 @@ class Loader:
                 self._drop_first()
         self._epoch, self._position = epoch, stop
         return Batch(epoch, start, stop, Samples.joined(pieces))
+
+    def pass_over(self, rows: int) -> None:
+        """Move the position behind the next rows of an epoch, without reading them."""
+        if self._position == len(self._rows):
+            self._epoch, self._position = self._epoch + 1, 0
+        self._position = min(self._position + rows, len(self._rows))
+        for block in self._blocks:
+            block.gathered.cancel()
+        self._blocks.clear()
 
     def _own_before(self, position: int) -> int:
         """Return how many positions of this rank an epoch has before `position`."""

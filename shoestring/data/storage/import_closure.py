@@ -40,8 +40,8 @@ class ImportClosure:
         return tuple(self.sources)
 
 
-def import_closure(module: str, reader: ImportReader | None = None) -> ImportClosure:
-    """Return the import closure of a module.
+def import_closure(module: str, *more: str, reader: ImportReader | None = None) -> ImportClosure:
+    """Return the import closure of a module, and of `more` of its package that it imports late.
 
     A module that is imported by a name that is computed at run time cannot be known: then all modules of the
     importing package count.
@@ -57,7 +57,7 @@ def import_closure(module: str, reader: ImportReader | None = None) -> ImportClo
             "and in the image of its stages"
         )
     found, libraries, seen = dict[str, Path](), set[str](), set[str]()
-    waiting = [*_with_packages(module)]
+    waiting = [name for each in (module, *more) for name in _with_packages(each)]
     while waiting:
         if (name := waiting.pop()) in seen:
             continue
@@ -204,5 +204,9 @@ def _version(library: str) -> str:
 
 
 if __name__ == "__main__":
+    from shoestring.data.families import FAMILIES
+
+    for family, place in FAMILIES.items():
+        print(family, import_closure(place.partition(":")[0]).digest)
     for stage in sys.argv[1:]:
         print(stage, import_closure(f"shoestring.stages.{stage}").digest)

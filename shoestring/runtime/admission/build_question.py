@@ -12,6 +12,7 @@ from shoestring.config.retention import held_tariffs
 from shoestring.config.tariffs import Tariffs
 from shoestring.config.world import PriceBook, World
 from shoestring.core import store_layout
+from shoestring.core.datasets import Encoding
 from shoestring.core.interfaces import Store
 from shoestring.core.record import digest, record_bytes
 from shoestring.core.types import STANDARD_CLASS, Format, Need, Pool, StockOut
@@ -32,25 +33,16 @@ from shoestring.runtime.admission.stage_request import (
     cached_results,
     stage_work,
 )
+from shoestring.runtime.admission.stages import FAMILY_STAGES
 from shoestring.runtime.records.commitments import with_used_hours
 from shoestring.runtime.records.egress_usage import with_egress_usage
 from shoestring.runtime.records.policy_trial import rollback_reason
 from shoestring.runtime.records.receipt_history import KnownReceipts, current_stockouts, known_receipts
-from shoestring.training.families.text_net.settings import TextNetSettings
-
-TOKEN_US: dict[str, float] = {"train": 14.0, "evaluate": 4.0}
-LOGIT_US: dict[str, float] = {"train": 0.012, "evaluate": 0.003}
-"""Estimated microseconds of a reference core for a token of text, and for each token of the vocabulary, with
-the default net, whose 4 layers have 64 units."""
+from shoestring.training.families.data_shape import recipe_shape
+from shoestring.training.families.registry import family_of
 
 BPE_US_PER_BYTE = 1.5
 """Estimated microseconds of a reference core to train and apply a byte-pair vocabulary, for each byte."""
-
-LOGIT_COPIES: dict[str, int] = {"train": 4, "evaluate": 2}
-"""Copies of the logits that are in memory at once: of a batch in a step of training, and in evaluation of one
-row where it is long (short rows are computed several at a time, which takes less than TEXT_MEMORY_GB)."""
-
-TEXT_MEMORY_GB = 1.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,48 +53,52 @@ class InputSize:
     row_bytes: int
     format: Format | None
     storage_class: str = STANDARD_CLASS
+    encoding: Encoding | None = None
 
 
-def with_recipe_limits(need: Need, recipe: Recipe, row_bytes: int = 0) -> Need:
-    """Return the need with the name of its work; an elastic stage reads its data at most as often as the
-    recipe allows. An epoch over a share of the rows is that share of a pass.
+def with_recipe_limits(
+    need: Need, recipe: Recipe, row_bytes: int = 0, encoding: Encoding | None = None, rows: int = 0
+) -> Need:
+    """Return the need with the name of its work, for the family and the samples of the recipe.
 
-    `row_bytes`: of the input of the first stage of a question, whose later ones are computed from it.
+    An elastic stage reads its data at most as often as the recipe allows. An epoch over a share of the rows
+    is that share of a pass.
+
+    `row_bytes`: of the input of the first stage of a question, whose later ones are computed from it; `rows`:
+    of this input. `encoding`: of the data set, once it is encoded.
     """
-    named: dict[str, Any] = {"work": need.work or recipe.name}
-    if recipe.text is not None:
-        need = with_tokens(need, recipe, recipe.text)
+    need = need.model_copy(update={"work": need.work or work_name(recipe, need.stage)})
+    if recipe.text is not None and need.stage == "preprocess":
+        need = with_vocabulary(need, recipe.text)
     if recipe.image is not None:
         need = with_images(need, recipe.image, row_bytes)
+    family, shape = family_of(recipe.train), recipe_shape(recipe, rows, row_bytes, encoding)
+    if need.stage == "train":
+        need = family.train_need(need, shape)
+    if need.stage == "evaluate":
+        need = family.evaluate_need(need, shape)
+    if recipe.text is not None and need.stage == "evaluate":
+        # It reads the test split alone. The baselines of texts take a second, and are made each time.
+        test_us = need.cpu_us_per_row * recipe.split.test
+        changed = {"cpu_us_per_row": test_us, "once_setup_s": 0.0, "once_cpu_us_per_row": 0.0}
+        need = need.model_copy(update=changed)
     if not need.elastic:
-        return need.model_copy(update=named)
-    passes = min(need.passes, float(recipe.train.max_epochs)) * recipe.train.rows_share
-    return need.model_copy(update={**named, "passes": passes, "min_passes": min(need.min_passes, passes)})
-
-
-def with_tokens(need: Need, recipe: Recipe, text: TextSettings) -> Need:
-    """Return the need of a stage whose rows are tokens, if it computes with each. Evaluation reads the
-    test split alone."""
-    if need.stage == "preprocess" and text.vocabulary is not None:
-        row_bytes = text.row_tokens * text.bytes_per_token
-        return need.model_copy(update={"cpu_us_per_row": BPE_US_PER_BYTE * row_bytes})
-    if need.stage not in TOKEN_US:
         return need
-    vocabulary = text.vocabulary or 256
-    token_us = TOKEN_US[need.stage] + LOGIT_US[need.stage] * vocabulary
-    share = recipe.split.test if need.stage == "evaluate" else 1.0
-    assert isinstance(recipe.train, TextNetSettings), recipe.train.family
-    rows = recipe.train.batch_rows if need.stage == "train" else 1
-    logits_gb = LOGIT_COPIES[need.stage] * 4 * rows * text.row_tokens * vocabulary / 1e9
-    # The baselines of texts take a second, and are made each time.
-    paid_once = {"once_setup_s": 0.0, "once_cpu_us_per_row": 0.0}
-    return need.model_copy(
-        update={
-            "cpu_us_per_row": token_us * text.row_tokens * share,
-            "memory_fixed_gb": TEXT_MEMORY_GB + logits_gb,
-            **paid_once,
-        }
-    )
+    passes = min(need.passes, float(recipe.train.max_epochs)) * recipe.train.rows_share
+    return need.model_copy(update={"passes": passes, "min_passes": min(need.min_passes, passes)})
+
+
+def work_name(recipe: Recipe, stage: str) -> str:
+    """Return the name under which the speed of a stage is learned: families of models differ in it."""
+    return f"{recipe.name} {recipe.train.family}" if stage in FAMILY_STAGES else recipe.name
+
+
+def with_vocabulary(need: Need, text: TextSettings) -> Need:
+    """Return the need of preprocess for texts: it may train a vocabulary."""
+    if text.vocabulary is None:
+        return need
+    row_bytes = text.row_tokens * text.bytes_per_token
+    return need.model_copy(update={"cpu_us_per_row": BPE_US_PER_BYTE * row_bytes})
 
 
 def with_min_memory(needs: tuple[Need, ...], rows: int, min_memory_gb: float) -> tuple[Need, ...]:
@@ -130,7 +126,9 @@ def input_size(world: World, recipe: Recipe, upstream: str) -> InputSize:
         rows = recipe.text.expected_rows(manifest.rows * manifest.row_bytes)
         row_bytes = recipe.text.row_tokens * recipe.text.bytes_per_token
         return InputSize(rows, row_bytes, manifest.format, manifest.storage_class)
-    return InputSize(manifest.rows, manifest.row_bytes, manifest.format, manifest.storage_class)
+    return InputSize(
+        manifest.rows, manifest.row_bytes, manifest.format, manifest.storage_class, manifest.encoding
+    )
 
 
 def joined_inputs(
@@ -178,7 +176,9 @@ def read_context(world: World, request: StageRequest) -> QuestionContext:
     # Results of an external component are not cached here.
     keys = lookup_keys(world, work) if request.metered else ()
     limited = tuple(
-        with_recipe_limits(without_paid_part(world, each, work), recipe, size.row_bytes)
+        with_recipe_limits(
+            without_paid_part(world, each, work), recipe, size.row_bytes, size.encoding, size.rows
+        )
         for each in request.needs
     )
     known = known_receipts(store, request.run_id, [each.stage for each in limited], request.began_at)

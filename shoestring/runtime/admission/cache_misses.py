@@ -122,7 +122,7 @@ def _explain_stage(
     earlier: list[EarlierResult],
     is_input_known: bool,
 ) -> tuple[StageCaching, StageOutcome | None]:
-    closure = pod_closure(work.stage, None)
+    closure = pod_closure(work)
     libraries = known_libraries(world, work.image, work.stage, closure.libraries)
     key, fields = shared_key(work, libraries or {}, contents or {})
     reason = ""

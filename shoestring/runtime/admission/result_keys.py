@@ -24,8 +24,9 @@ from shoestring.data.run_records import read_record
 from shoestring.data.storage import cache
 from shoestring.data.storage.blobs import put_blob
 from shoestring.data.storage.import_closure import ImportClosure, import_closure, library_versions
-from shoestring.runtime.admission.stages import stage_module
+from shoestring.runtime.admission.stages import FAMILY_STAGES, stage_module
 from shoestring.stages.work import Origin
+from shoestring.training.families.registry import family_module
 
 # The recipe's settings of money and time, which no result depends on.
 BUDGET_SETTINGS = {"budget_usd", "stage_budgets_usd", "campaign", "deadline_s", "priority"}
@@ -71,7 +72,7 @@ def lookup_keys(world: World, work: StageWork) -> tuple[str, ...]:
 
     The first is that of all runs, unless other runs cannot use the result. The second is the run's own.
     """
-    code, libraries = stage_code(work.stage, work.origin)
+    code, libraries = stage_code(work)
     versions = known_libraries(world, work.image, work.stage, libraries)
     if versions is None or (contents := input_contents(world, work)) is None:
         return ()
@@ -80,7 +81,7 @@ def lookup_keys(world: World, work: StageWork) -> tuple[str, ...]:
 
 def shared_key(work: StageWork, libraries: dict[str, str], contents: dict[str, str]) -> tuple[str, KeyFields]:
     """Return the key of a built-in stage's result for all runs, and the values that it is the digest of."""
-    code, _ = stage_code(work.stage, None)
+    code, _ = stage_code(work)
     return _keys(work, code, libraries, contents)[0]
 
 
@@ -89,7 +90,7 @@ def saving_key(world: World, work: StageWork, only_its_run: bool) -> tuple[str, 
 
     Code and libraries are this pod's, which may be newer than its router's.
     """
-    code = pod_closure(work.stage, work.origin)
+    code = pod_closure(work)
     # A remote source that has changed since it was read: no router looks under such a key.
     contents = input_contents(world, work) or {"source": f"changed-{uuid.uuid4().hex}"}
     keys = _keys(work, code.digest, library_versions(code.libraries), contents)
@@ -101,9 +102,9 @@ def publish_result(world: World, work: StageWork, outcome: StageOutcome) -> Stag
 
     That is another run's, where that was published while this pod computed the same. Raises StoreFull.
     """
-    record_libraries(world, work.image, work.stage, work.origin)
+    record_libraries(world, work)
     key, made_from = saving_key(world, work, outcome.only_its_run)
-    sources = pod_closure(work.stage, work.origin).sources
+    sources = pod_closure(work).sources
     if not work.inputs.upstream and (listed := listed_contents(world, work)) is not None:
         # What the key and the data set name by its digest.
         put_blob(world.store, listed.encode())
@@ -116,58 +117,69 @@ def publish_result(world: World, work: StageWork, outcome: StageOutcome) -> Stag
     return published
 
 
-def stage_code(stage: str, origin: Origin | None) -> tuple[str, tuple[str, ...]]:
+def stage_code(work: StageWork) -> tuple[str, tuple[str, ...]]:
     """Return the digest of a stage's code and the libraries that it imports. A router has no author's code:
     the pipeline names them.
     """
-    if origin is not None:
-        return origin.code, origin.libraries
-    closure = import_closure(stage_module(stage).__name__)
+    if work.origin is not None:
+        return work.origin.code, work.origin.libraries
+    closure = pod_closure(work)
     return closure.digest, closure.libraries
 
 
-def pod_closure(stage: str, origin: Origin | None) -> ImportClosure:
-    """Return the code that this pod has for a stage."""
-    return import_closure(origin.module if origin else stage_module(stage).__name__)
+def pod_closure(work: StageWork) -> ImportClosure:
+    """Return the code that this pod has for a stage, with that of the family that it trains or uses."""
+    if work.origin is not None:
+        return import_closure(work.origin.module)
+    family = (family_module(work.recipe.train),) if work.stage in FAMILY_STAGES else ()
+    return import_closure(stage_module(work.stage).__name__, *family)
 
 
 def known_libraries(world: World, image: str, stage: str, libraries: Iterable[str]) -> dict[str, str] | None:
     """Return the versions of these libraries where the stage runs; None while they are unknown."""
     if not isinstance(world.pod, ClusterPod):
         return library_versions(libraries)
-    try:
-        found = read_record(world.store, _image_key(image, stage), ImageLibraries).libraries
-    except (NotInStore, DataError):
-        return None
+    found = recorded_libraries(world, image, stage)
     return {name: found[name] for name in libraries} if set(libraries) <= found.keys() else None
 
 
-def record_libraries(world: World, image: str, stage: str, origin: Origin | None) -> bool:
+def recorded_libraries(world: World, image: str, stage: str) -> dict[str, str]:
+    """Return the versions of the libraries that pods of an image recorded for a stage; none before the
+    first."""
+    try:
+        return read_record(world.store, _image_key(image, stage), ImageLibraries).libraries
+    except (NotInStore, DataError):
+        return {}
+
+
+def record_libraries(world: World, work: StageWork) -> bool:
     """Record the versions of the libraries that this pod has for its stage; return whether they are new.
 
     On one machine nothing is recorded: router and stage share their libraries.
     """
     if not isinstance(world.pod, ClusterPod):
         return False
-    libraries = pod_closure(stage, origin).libraries
+    libraries = pod_closure(work).libraries
     found = library_versions(libraries)
-    if known_libraries(world, image, stage, libraries) == found:
+    if known_libraries(world, work.image, work.stage, libraries) == found:
         return False
-    record = ImageLibraries(image=image, stage=stage, libraries=found)
-    world.store.put(_image_key(image, stage), record_bytes(record))
+    # Another family of models imports others: those of both stay known.
+    known = recorded_libraries(world, work.image, work.stage)
+    record = ImageLibraries(image=work.image, stage=work.stage, libraries=known | found)
+    world.store.put(_image_key(work.image, work.stage), record_bytes(record))
     return True
 
 
-def check_libraries(world: World, image: str, stage: str, origin: Origin | None) -> None:
+def check_libraries(world: World, work: StageWork) -> None:
     """Raise StageFailed if this pod's image has other libraries than its router took it to have.
 
     An image that changes under its name is found this way, the first time that a result of the old one is
     used.
     """
-    if record_libraries(world, image, stage, origin):
+    if record_libraries(world, work):
         raise StageFailed(
-            f"{image} has other libraries than when the cached result of {stage} was made: they are recorded "
-            "now, and a resumed run makes the result again; give a new image a new tag"
+            f"{work.image} has other libraries than when the cached result of {work.stage} was made: they "
+            "are recorded now, and a resumed run makes the result again; give a new image a new tag"
         )
 
 

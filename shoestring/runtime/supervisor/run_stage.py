@@ -13,12 +13,7 @@ from shoestring.core.types import StageOutcome
 from shoestring.data.run_records import Run, open_run, read_record
 from shoestring.data.storage import cache
 from shoestring.routing.decision import Decision
-from shoestring.runtime.admission.result_keys import (
-    StageInputs,
-    StageWork,
-    check_libraries,
-    publish_result,
-)
+from shoestring.runtime.admission.result_keys import StageInputs, StageWork, check_libraries, publish_result
 from shoestring.runtime.records.commitments import committed_usd
 from shoestring.runtime.records.egress_usage import record_egress
 from shoestring.runtime.records.overhead import overhead_timer
@@ -129,17 +124,21 @@ def run_attempt(attempt: Attempt, world_argument: str) -> StageOutcome:
 
 def publish(attempt: Attempt, outcome: StageOutcome) -> StageOutcome:
     """Cache the result, and return the one that counts: another run's if that was published first."""
-    question = attempt.decision.question
-    work = StageWork(
-        recipe=attempt.run.record.recipe,
+    return publish_result(attempt.world, decided_work(attempt.run, attempt.decision, attempt.origin), outcome)
+
+
+def decided_work(run: Run, decision: Decision, origin: Origin | None) -> StageWork:
+    """Return what the result of a decision's stage depends on."""
+    question = decision.question
+    return StageWork(
+        recipe=run.record.recipe,
         seed=question.seed,
         run_id=question.run_id,
         stage=question.stage,
-        image=stage_image(attempt.decision),
+        image=stage_image(decision),
         inputs=StageInputs(question.digests["upstream"], question.digests["side_input"]),
-        origin=attempt.origin,
+        origin=origin,
     )
-    return publish_result(attempt.world, work, outcome)
 
 
 def stage_image(decision: Decision) -> str:
@@ -157,7 +156,7 @@ def return_cached(
     """
     stage, choice = decision.question.stage, decision.choice
     with overhead_timer(world, run, f"cached-{stage}", usd_per_hour=choice.usd_per_hour if choice else None):
-        check_libraries(world, stage_image(decision), stage, origin)
+        check_libraries(world, decided_work(run, decision, origin))
         outcome = cache.find_outcome(world.store, str(decision.question.cached_outcome))
         if outcome is None:
             raise StageFailed(

@@ -102,6 +102,8 @@ class Controller:
         share = rows / self.batch_rows * math.sqrt(self.batch_rows / self.setup.first_batch_rows)
         progress = self._progress(at)
         is_shaped = self.schedule.is_shaped_by_budget(progress, self.setup.max_samples)
+        if self.setup.by_rounds:
+            return StepPlan(rows, self.rate_factor, is_shaped)
         return StepPlan(rows, self.rate_factor * self.schedule.factor(progress) * share, is_shaped)
 
     def phase(self, at: RunPosition) -> SchedulePhase:

@@ -36,6 +36,7 @@ from shoestring.runtime.admission.result_keys import (
     check_libraries,
     known_libraries,
     lookup_keys,
+    pod_closure,
     record_libraries,
     saving_key,
     without_paid_part,
@@ -99,7 +100,7 @@ def test_on_one_machine_a_router_looks_where_a_stage_saves(world: World, recipe:
         shared,
         saving_key(world, work_of(recipe, "other"), only_its_run=True)[0],
     )
-    assert not record_libraries(world, IMAGE, "train", None)
+    assert not record_libraries(world, work_of(recipe))
     assert not any(world.store.list("learned/images/"))
 
 
@@ -124,14 +125,14 @@ def test_a_router_without_the_stages_libraries_finds_its_result_once_a_pod_has_r
 
     world.store.put("store.json", b"{}")
     assert routed() == []
-    assert record_libraries(pod, IMAGE, "train", None)
+    assert record_libraries(pod, work_of(recipe))
     assert routed() == [saving_key(pod, work, only)[0] for only in (False, True)]
-    assert not record_libraries(pod, IMAGE, "train", None)
+    assert not record_libraries(pod, work_of(recipe))
 
 
 def test_another_version_of_a_library_is_another_key(world: World, recipe: Recipe) -> None:
     pod, work = replace(world, pod=POD), work_of(recipe)
-    record_libraries(pod, IMAGE, "train", None)
+    record_libraries(pod, work_of(recipe))
     before = lookup_keys(pod, work)
     older(world)
     after = lookup_keys(pod, work)
@@ -142,13 +143,13 @@ def test_an_image_that_changed_under_its_name_is_found_when_a_cached_result_is_u
     world: World, recipe: Recipe
 ) -> None:
     pod = replace(world, pod=POD)
-    record_libraries(pod, IMAGE, "train", None)
-    check_libraries(pod, IMAGE, "train", None)
+    record_libraries(pod, work_of(recipe))
+    check_libraries(pod, work_of(recipe))
     older(world)
     with pytest.raises(StageFailed, match="registry/train:1 has other libraries than when the cached result"):
-        check_libraries(pod, IMAGE, "train", None)
-    check_libraries(pod, IMAGE, "train", None)
-    libraries = import_closure("shoestring.stages.train").libraries
+        check_libraries(pod, work_of(recipe))
+    check_libraries(pod, work_of(recipe))
+    libraries = pod_closure(work_of(recipe)).libraries
     assert known_libraries(pod, IMAGE, "train", libraries) == known_libraries(world, "", "", libraries)
 
 
@@ -174,7 +175,7 @@ def test_a_router_that_knows_of_a_fitted_baseline_plans_less_for_the_evaluation(
     save_baseline(world.store, fields, "boosting", fit, np.ones((3, 2)))
     if is_pod:
         assert without_paid_part(router, evaluate.NEED, work) == evaluate.NEED
-        record_libraries(router, IMAGE, "evaluate", None)
+        record_libraries(router, replace(work, stage="evaluate"))
     need = without_paid_part(router, evaluate.NEED, work)
     assert need.setup_s == evaluate.NEED.setup_s - evaluate.NEED.once_setup_s
     assert need.cpu_us_per_row == evaluate.NEED.cpu_us_per_row - evaluate.NEED.once_cpu_us_per_row

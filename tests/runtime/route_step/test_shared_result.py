@@ -17,7 +17,7 @@ from shoestring.core.pod_ref import PodRef
 from shoestring.data.storage.leases import Lease, newest_lease, take_lease
 from shoestring.routing.analysis.engine_step import EngineStep, step_between
 from shoestring.routing.decision import reserved_later_s
-from shoestring.runtime.admission.result_keys import record_libraries
+from shoestring.runtime.admission.result_keys import StageInputs, StageWork, record_libraries
 from shoestring.runtime.records.overhead import OverheadPod, overhead_timer, read_overhead
 from shoestring.runtime.records.receipts import AttemptResult, make_receipt
 from shoestring.runtime.route_step.lease_holder import RESERVED_WITHIN_S
@@ -224,7 +224,8 @@ def test_on_a_cluster_a_wait_costs_at_most_what_the_plan_leaves_of_the_budget(sh
     shared.beats_until(held, 10_000, lambda: None)
     pod_world = replace(shared.machine("waiter"), pod=PodRef.parse("ns.0.router"))
     image = held.world.images["base"]
-    record_libraries(pod_world, image, "ingest", None)
+    work = StageWork(held.run.record.recipe, 0, "", "ingest", image, StageInputs())
+    record_libraries(pod_world, work)
     run, pod = shared.admit(pod_world, "waiter"), OverheadPod()
     decision = shared.route(pod_world, run, pod)
     assert decision.question.digests["cache"] == key_of(held)

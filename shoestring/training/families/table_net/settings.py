@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import math
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from shoestring.training.families.net_settings import NetSettings, Units
+from shoestring.data.families import SampleKind
+from shoestring.training.frameworks.net_settings import NetSettings, Units
 
 
 class TableNetSettings(NetSettings):
     """The settings of a network for tables. The defaults were tuned on flights."""
+
+    learns_from: ClassVar[tuple[SampleKind, ...]] = ("tables", "images")
 
     family: Literal["table_net"] = "table_net"
     hidden: tuple[Units, ...] = Field((128, 128), min_length=1, description="units of each hidden layer")
@@ -25,3 +29,7 @@ class TableNetSettings(NetSettings):
     )
     learning_rate: float = Field(0.002, gt=0, description="peak learning rate")
     batch_rows: int = Field(1024, ge=1, description="rows of a batch")
+
+    def embedding_width(self, cardinality: int) -> int:
+        """Return the width of a category's embedding: 1.6 x cardinality^0.56 (fastai's rule), bounded."""
+        return min(self.max_embedding_dim, round(1.6 * math.pow(cardinality, 0.56)))

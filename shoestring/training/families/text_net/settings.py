@@ -6,13 +6,14 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from shoestring.training.families.net_settings import NetSettings, Units
+from shoestring.data.families import SampleKind
+from shoestring.training.frameworks.net_settings import NetSettings, Units
 
 
 class TextNetSettings(NetSettings):
     """The settings of a network for texts. The defaults were tuned on 4 MB of English, in rows of 512."""
 
-    learns_from: ClassVar[Literal["tables", "texts"]] = "texts"
+    learns_from: ClassVar[tuple[SampleKind, ...]] = ("texts",)
 
     family: Literal["text_net"] = "text_net"
     hidden: tuple[Units, ...] = Field(

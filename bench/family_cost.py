@@ -1,0 +1,118 @@
+"""Claim: a family's formula gives the CPU time of a training within a factor of 2, for tables of several
+shapes and for several settings.
+
+Each training is one of 3 epochs, or of 30 rounds of trees, with its validations and checkpoints. Its CPU time
+is divided by the rows of its passes. The time before the first step is left out.
+
+python bench/family_cost.py [--rows 60000] [--family NAME ...] [--quick]
+
+--quick: 20,000 rows; a minute.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from killed_training import Data, Rows, task_of
+from machine import describe
+
+from shoestring.core.datasets import Encoding, Feature
+from shoestring.data.families import FamilySettings
+from shoestring.stages.train import NEED
+from shoestring.training.families.boosted.settings import BoostedSettings
+from shoestring.training.families.data_shape import encoded_shape
+from shoestring.training.families.registry import family_of
+from shoestring.training.families.table_net.settings import TableNetSettings
+from shoestring.training.loop import Training
+
+MOST_RATIO = 2.0
+SHAPES = {
+    "12 numbers, 5 categories": (12, (17, 4, 106, 13, 20)),
+    "100 numbers": (100, ()),
+    "30 categories": (0, (1000,) * 30),
+    "3 numbers": (3, ()),
+}
+SETTINGS: dict[str, tuple[FamilySettings, ...]] = {
+    "table_net": (
+        TableNetSettings(max_epochs=3, patience=99),
+        TableNetSettings(max_epochs=3, patience=99, hidden=(512, 512)),
+    ),
+    "boosted": (
+        BoostedSettings(max_epochs=30, patience=99),
+        BoostedSettings(max_epochs=30, patience=99, leaves=127),
+    ),
+}
+
+
+def table_of(numbers: int, cardinalities: tuple[int, ...], rows: int, classes: int) -> tuple[Encoding, Rows]:
+    """Return made-up rows of a shape, whose class depends on a feature."""
+    rng = np.random.default_rng(0)
+    features = [
+        *(
+            Feature(name=f"c{at}", kind="categorical", cardinality=size)
+            for at, size in enumerate(cardinalities)
+        ),
+        *(Feature(name=f"n{at}", kind="numeric") for at in range(numbers)),
+    ]
+    kinds = [(each.name, "<i4" if each.kind == "categorical" else "<f4") for each in features]
+    made = np.empty(rows, [*kinds, ("y", "<i4")])
+    for each in features:
+        size = each.cardinality
+        made[each.name] = rng.integers(0, size, rows) if size else rng.normal(size=rows)
+    made["y"] = (made[features[0].name] + rng.normal(size=rows) > 0.5) * rng.integers(1, classes, rows)
+    shares = tuple((np.bincount(made["y"], minlength=classes) / rows).tolist())
+    task = "binary" if classes == 2 else "multiclass"
+    names = tuple(map(str, range(classes)))
+    return Encoding(features=tuple(features), task=task, classes=names, train_prior=shares), made
+
+
+def cases(families: list[str], rows: int) -> Iterator[tuple[str, Data]]:
+    for family in families:
+        for settings in SETTINGS[family]:
+            own = settings.model_dump(exclude_defaults=True, exclude={"max_epochs", "patience"})
+            for shape, (numbers, cardinalities) in SHAPES.items():
+                for classes in (2, 5):
+                    encoding, made = table_of(numbers, cardinalities, rows, classes)
+                    name = f"{family} {own or ''}: {shape}, {classes} classes"
+                    yield name, Data(encoding, made, settings)
+
+
+def measured_us(data: Data) -> float:
+    """Return the CPU microseconds of a row of a pass."""
+    with tempfile.TemporaryDirectory() as folder:
+        task = task_of(Path(folder), data, validation_rows=len(data.rows) // 9)
+        training = Training(task, family_of(data.settings).learner(task))
+        began_s = time.process_time()
+        trained = training.run()
+    return (time.process_time() - began_s) / trained.state.samples * 1e6
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=Path(__file__).name)
+    parser.add_argument("--rows", type=int, default=60_000)
+    parser.add_argument("--family", nargs="*", choices=sorted(SETTINGS), default=sorted(SETTINGS))
+    parser.add_argument("--quick", action="store_true")
+    args = parser.parse_args()
+    print(describe(), flush=True)
+    torch.set_num_threads(1)
+    worst = 1.0
+    for name, data in cases(args.family, 20_000 if args.quick else args.rows):
+        shape = encoded_shape(data.encoding, len(data.rows))
+        formula_us = family_of(data.settings).train_need(NEED, shape).cpu_us_per_row
+        taken_us = measured_us(data)
+        ratio = formula_us / taken_us
+        worst = max(worst, ratio, 1 / ratio)
+        print(f"{name}: {taken_us:.3g} us a row, formula {formula_us:.3g}: {ratio:.2f}", flush=True)
+    print(f"at most a factor of {worst:.2f}, {MOST_RATIO:g} asked")
+    raise SystemExit(not math.isfinite(worst) or worst > MOST_RATIO)
+
+
+if __name__ == "__main__":
+    main()

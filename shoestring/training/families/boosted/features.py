@@ -1,0 +1,97 @@
+"""Features of trees: numbers as they are, and for each category the mean target of its rows in train.
+
+A tree splits an ordered feature, and the codes of a category have no order of their own. The mean is shrunk
+towards that of all rows, as if the category had `PRIOR_ROWS` more rows with it (Micci-Barreca 2001, "A
+preprocessing scheme for high-cardinality categorical attributes"). A row of train is given the mean of the
+rows in other folds, so that its own target is not among them (Prokhorenkova et al. 2018, "CatBoost", section
+3.2).
+
+Shape suffixes: B rows; C categorical features; F numeric features; K targets; V codes of a category.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from shoestring.core.datasets import Encoding
+from shoestring.data.loading.samples import Samples
+from shoestring.training.families.boosted.settings import MAX_CLASSES
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+PRIOR_ROWS, FOLDS = 10.0, 5
+
+
+def tree_targets(encoding: Encoding, target_B: Array) -> Array | None:
+    """Return what the mean of a category is of: float64[B, K]; None for more than `MAX_CLASSES` classes."""
+    if encoding.task == "regression":
+        return target_B.astype(np.float64)[:, None]
+    if encoding.task == "binary":
+        return np.asarray(target_B == 1, np.float64)[:, None]
+    if len(encoding.classes) > MAX_CLASSES:
+        return None
+    return np.asarray(target_B[:, None] == np.arange(len(encoding.classes)), np.float64)
+
+
+class CategoryTables:
+    """For each categorical feature, what trees read for each of its codes: float32[V, K].
+
+    Code 0, and any that train does not contain, has the mean of all rows.
+    """
+
+    def __init__(self, tables: Sequence[Array]) -> None:
+        self.tables = tables
+
+    @classmethod
+    def fitted(cls, encoding: Encoding, codes_BC: Array, targets_BK: Array | None) -> CategoryTables:
+        sizes = [each.cardinality for each in encoding.features if each.kind == "categorical"]
+        tables = [
+            _ranks(codes_BC[:, index], size)
+            if targets_BK is None
+            else _means(codes_BC[:, index], size, targets_BK)
+            for index, size in enumerate(sizes)
+        ]
+        return cls(tables)
+
+    def features(self, samples: Samples) -> Array:
+        """Return what trees read of samples: float32[B, C * K + F]."""
+        return self._joined([table[samples["code"][:, at]] for at, table in enumerate(self.tables)], samples)
+
+    def train_features(self, samples: Samples, encoding: Encoding, targets_BK: Array | None) -> Array:
+        """Return the features of the rows that the tables were fitted on, by folds of every `FOLDS`th row."""
+        if targets_BK is None or not self.tables:
+            return self.features(samples)
+        fold_B, codes_BC = np.arange(len(samples)) % FOLDS, samples["code"]
+        columns = [np.empty((len(samples), targets_BK.shape[1]), np.float32) for _ in self.tables]
+        for fold in range(FOLDS):
+            mine, others = fold_B == fold, fold_B != fold
+            if not others.any():
+                others = mine
+            tables = self.fitted(encoding, codes_BC[others], targets_BK[others]).tables
+            for at, table in enumerate(tables):
+                columns[at][mine] = table[codes_BC[mine, at]]
+        return self._joined(columns, samples)
+
+    @staticmethod
+    def _joined(columns: Sequence[Array], samples: Samples) -> Array:
+        return np.concatenate([*columns, samples["number"]], axis=1, dtype=np.float32)
+
+
+def _means(codes_B: Array, size: int, targets_BK: Array) -> Array:
+    counts_V = np.bincount(codes_B, minlength=size)
+    sums_VK = np.stack(
+        [np.bincount(codes_B, weights=target_B, minlength=size) for target_B in targets_BK.T], axis=1
+    )
+    mean_K = targets_BK.mean(axis=0)
+    means_VK = (sums_VK + PRIOR_ROWS * mean_K) / (counts_V[:, None] + PRIOR_ROWS)
+    return np.asarray(means_VK, np.float32)
+
+
+def _ranks(codes_B: Array, size: int) -> Array:
+    counts_V = np.bincount(codes_B, minlength=size)
+    ranks_V = np.empty(size, np.float32)
+    ranks_V[np.argsort(-counts_V, kind="stable")] = np.arange(size)
+    return ranks_V[:, None]

@@ -1,0 +1,152 @@
+"""The learner of gradient boosting: a step is one round of LightGBM over all rows."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Any
+
+import lightgbm
+import numpy as np
+
+from shoestring.core.datasets import Encoding
+from shoestring.data.loading.samples import SampleReader, Samples
+from shoestring.training.contracts import Deferred, Feed, Progress, StepPlan, ValidationRows, Weights
+from shoestring.training.families.boosted.features import CategoryTables, tree_targets
+from shoestring.training.families.boosted.forest import (
+    ROWS_AT_ONCE,
+    forest_bytes,
+    outputs,
+    prior_scores,
+    read_forest,
+    scores,
+    sum_of_losses,
+)
+from shoestring.training.families.boosted.settings import BoostedSettings
+
+Array = np.ndarray[Any, np.dtype[Any]]
+OBJECTIVES = {"binary": "binary", "multiclass": "multiclass", "regression": "regression"}
+
+
+class ScoredRows:
+    """Validation rows with the scores of the forest so far."""
+
+    def __init__(self, features_B: Array, target_B: Array, threads: int) -> None:
+        self.features_B, self.target_B, self.threads = features_B, target_B, threads
+        self.booster: Any = None
+        self.rounds = 0
+        self.scores_BK = np.zeros((0, 1))
+
+    def add(self, booster: Any, rounds: int, encoding: Encoding) -> Array:
+        """Return the scores with the rounds that are new since the last call."""
+        if not rounds:
+            return prior_scores(encoding, len(self.target_B))
+        if booster is not self.booster:
+            self.booster, self.rounds = booster, 0
+            self.scores_BK = np.zeros((len(self.target_B), outputs(encoding)))
+        if rounds > self.rounds:
+            new = rounds - self.rounds
+            self.scores_BK += scores(booster, self.features_B, encoding, self.rounds, new, self.threads)
+            self.rounds = rounds
+        return self.scores_BK
+
+
+class BoostedLearner:
+    """A forest that grows. A `Learner`.
+
+    The average of recent weights, which other families validate, is the forest itself. Equal rows and an
+    equal seed give equal forests for the same number of threads, also when it is written and read between
+    rounds.
+    """
+
+    by_rounds = True
+
+    def __init__(
+        self, encoding: Encoding, settings: BoostedSettings, train: SampleReader, seed: int, cores: int
+    ) -> None:
+        self._encoding, self.batch_rows, self.rounds, self._threads = encoding, len(train), 0, cores
+        self._rate = settings.learning_rate
+        self._params = {
+            "objective": OBJECTIVES[encoding.task],
+            "num_class": outputs(encoding),
+            "learning_rate": settings.learning_rate,
+            "num_leaves": settings.leaves,
+            "min_data_in_leaf": settings.min_leaf_rows,
+            "max_bin": settings.bins,
+            "lambda_l2": settings.l2,
+            "seed": seed,
+            "num_threads": cores,
+            "deterministic": True,
+            "force_row_wise": True,
+            "verbose": -1,
+        }
+        samples = Samples.joined([*train.scan(ROWS_AT_ONCE)])
+        self._target_B = samples["target"]
+        targets_BK = tree_targets(encoding, self._target_B)
+        self.tables = CategoryTables.fitted(encoding, samples["code"], targets_BK)
+        self._features_B = self.tables.train_features(samples, encoding, targets_BK)
+        self._validation: dict[ValidationRows, ScoredRows] = {}
+        self._resumed: Any = None
+        self._booster = lightgbm.Booster(self._params, self._dataset())
+
+    def _dataset(self) -> Any:
+        return lightgbm.Dataset(self._features_B, self._target_B, params=self._params, free_raw_data=False)
+
+    def advance(self, plan: StepPlan, feed: Feed) -> Progress:
+        feed.pass_over(plan.rows)
+        if (rate := self._rate * plan.rate) != self._params["learning_rate"]:
+            self._params["learning_rate"] = rate
+            self._booster.reset_parameter({"learning_rate": rate})
+        if self._resumed is None:
+            self._booster.update()
+        else:
+            # LightGBM continues a forest with its next round.
+            self._booster = lightgbm.train(
+                self._params, self._dataset(), 1, init_model=self._resumed, keep_training_booster=True
+            )
+            self._resumed = None
+        self.rounds += 1
+        return Progress(plan.rows, None)
+
+    def validate(self, rows: ValidationRows, weights: Weights | bytes) -> float:
+        known = self._validation.get(rows)
+        if known is None:
+            samples = Samples.joined([*rows.batches(ROWS_AT_ONCE)])
+            known = self._validation[rows] = ScoredRows(
+                self.tables.features(samples), samples["target"], self._threads
+            )
+        if isinstance(weights, bytes):
+            booster, _ = read_forest(weights)
+            found = ScoredRows(known.features_B, known.target_B, self._threads).add(
+                booster, booster.current_iteration() if booster else 0, self._encoding
+            )
+        else:
+            found = known.add(self._resumed or self._booster, self.rounds, self._encoding)
+        return self.metric(sum_of_losses(found, known.target_B, self._encoding) / len(known.target_B))
+
+    def metric(self, loss: float) -> float:
+        return math.sqrt(loss) if self._encoding.task == "regression" else loss
+
+    def export(self, weights: Weights) -> Deferred:
+        return self.state()
+
+    def state(self) -> Deferred:
+        """Return the forest of these rounds. It is written when it is needed: later rounds only add to it."""
+        return Deferred(partial(_written, self._resumed or self._booster, self.rounds, self.tables))
+
+    def restore(self, state: bytes) -> None:
+        booster, self.tables = read_forest(state)
+        self.rounds = booster.current_iteration() if booster else 0
+        self._resumed = booster
+        if booster is None:
+            self._booster = lightgbm.Booster(self._params, self._dataset())
+
+
+def _written(booster: Any, rounds: int, tables: CategoryTables) -> bytes:
+    if not rounds:
+        return forest_bytes("", tables)
+    # A forest that was read is written without the weight of a tree's only leaf: so are all.
+    read = lightgbm.Booster(model_str=booster.model_to_string(num_iteration=rounds))
+    # The parameters name the threads, which the forest does not depend on.
+    forest, _, rest = read.model_to_string(num_iteration=rounds).partition("\nparameters:\n")
+    return forest_bytes(forest + rest.partition("end of parameters\n")[2], tables)

@@ -1,0 +1,58 @@
+"""The family of networks for tables and images."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shoestring.core.types import Need
+from shoestring.training.contracts import Learner, Predictor
+from shoestring.training.families.data_shape import DataShape
+from shoestring.training.families.table_net.settings import TableNetSettings
+
+if TYPE_CHECKING:
+    from shoestring.core.datasets import Encoding
+    from shoestring.training.task import TrainingTask
+
+BASE_US, CATEGORY_US, NUMBER_US, UNIT_US, WEIGHT_US = 4.0, 0.62, 0.04, 0.009, 8.5e-5
+"""Microseconds of a reference core for a row: in any case, for each category, number, hidden unit and weight,
+with validations and checkpoints. `bench/family_cost.py` measures them."""
+
+
+class TableNetFamily:
+    """A multi-layer perceptron. A `Family`."""
+
+    settings_type = TableNetSettings
+
+    def __init__(self, settings: TableNetSettings) -> None:
+        self.settings = settings
+
+    def train_need(self, need: Need, shape: DataShape) -> Need:
+        features = CATEGORY_US * len(shape.cardinalities) + NUMBER_US * shape.numbers
+        layers = UNIT_US * sum(self.settings.hidden) + WEIGHT_US * self._weights(shape)
+        micros = BASE_US + features + layers
+        return need.model_copy(update={"cpu_us_per_row": round(micros, 3)})
+
+    def evaluate_need(self, need: Need, shape: DataShape) -> Need:
+        return need
+
+    def learner(self, task: TrainingTask) -> Learner:
+        from shoestring.training.families.table_net.net import TableNetKind
+        from shoestring.training.frameworks.torch_.net_learner import NetLearner
+
+        return NetLearner.of_task(task, TableNetKind(task.encoding, self.settings))
+
+    def predictor(self, encoding: Encoding, weights: bytes) -> Predictor:
+        from shoestring.training.families.table_net.net import TableNetKind
+        from shoestring.training.frameworks.torch_.net_kind import NetPredictor
+
+        return NetPredictor(TableNetKind(encoding, self.settings), weights)
+
+    def _weights(self, shape: DataShape) -> int:
+        """Return the weights of the layers."""
+        settings = self.settings
+        widths = map(settings.embedding_width, shape.cardinalities)
+        width, count = sum(widths) + shape.numbers * (settings.bins + 1) + shape.pixels, 0
+        for units in settings.hidden:
+            count += width * units
+            width = units
+        return count + width * shape.outputs

@@ -1,0 +1,68 @@
+"""The family of networks for texts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shoestring.core.types import Need
+from shoestring.training.contracts import Learner, Predictor
+from shoestring.training.families.data_shape import DataShape
+from shoestring.training.families.text_net.settings import TextNetSettings
+
+if TYPE_CHECKING:
+    from shoestring.core.datasets import Encoding
+    from shoestring.training.task import TrainingTask
+
+TRAIN_TOKEN_US, TRAIN_LOGIT_US = 14.0, 0.012
+EVALUATE_TOKEN_US, EVALUATE_LOGIT_US = 4.0, 0.003
+"""Estimated microseconds of a reference core for a token of text, and for each token of the vocabulary, with
+the default net, whose 4 layers have 64 units."""
+
+TRAIN_LOGIT_COPIES, EVALUATE_LOGIT_COPIES = 4, 2
+"""Copies of the logits that are in memory at once: of a batch in a step of training, and in evaluation of one
+row where it is long (short rows are computed several at a time, which takes less than MEMORY_GB)."""
+
+MEMORY_GB = 1.2
+DEFAULT_WEIGHTS = 4 * 2 * 64 * 64
+"""The weights of the layers of the default net."""
+
+
+class TextNetFamily:
+    """A causal network. A `Family`."""
+
+    settings_type = TextNetSettings
+
+    def __init__(self, settings: TextNetSettings) -> None:
+        self.settings = settings
+
+    def train_need(self, need: Need, shape: DataShape) -> Need:
+        logits = TRAIN_LOGIT_COPIES * self.settings.batch_rows
+        return self._need(need, shape, TRAIN_TOKEN_US, TRAIN_LOGIT_US, logits)
+
+    def evaluate_need(self, need: Need, shape: DataShape) -> Need:
+        return self._need(need, shape, EVALUATE_TOKEN_US, EVALUATE_LOGIT_US, EVALUATE_LOGIT_COPIES)
+
+    def learner(self, task: TrainingTask) -> Learner:
+        from shoestring.training.families.text_net.net import TextNetKind
+        from shoestring.training.frameworks.torch_.net_learner import NetLearner
+
+        return NetLearner.of_task(task, TextNetKind(task.encoding, self.settings))
+
+    def predictor(self, encoding: Encoding, weights: bytes) -> Predictor:
+        from shoestring.training.families.text_net.net import TextNetKind
+        from shoestring.training.frameworks.torch_.net_kind import NetPredictor
+
+        return NetPredictor(TextNetKind(encoding, self.settings), weights)
+
+    def _need(self, need: Need, shape: DataShape, token_us: float, logit_us: float, rows: int) -> Need:
+        """Return a need per row of tokens. `rows`: those whose logits are in memory at once."""
+        units = self.settings.hidden[0]
+        layers = len(self.settings.hidden) * 2 * units * units / DEFAULT_WEIGHTS
+        micros = token_us * (0.5 + 0.5 * layers) + logit_us * shape.vocabulary * units / 64
+        logits_gb = 4 * rows * shape.row_tokens * shape.vocabulary / 1e9
+        return need.model_copy(
+            update={
+                "cpu_us_per_row": micros * shape.row_tokens,
+                "memory_fixed_gb": MEMORY_GB + logits_gb,
+            }
+        )

@@ -1,0 +1,1 @@
+"""The code that families of one framework share."""

@@ -1,0 +1,1 @@
+"""The learner, predictor and dropout of networks in PyTorch."""

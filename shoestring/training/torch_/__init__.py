@@ -1,1 +1,0 @@
-"""The only importer of torch."""

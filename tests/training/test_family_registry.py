@@ -1,0 +1,125 @@
+"""A family of models is a line in a registry, a price by formula, and code in the keys of results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mean_family import MeanSettings
+from small_dataset import dataset, encoding_of, table
+from train_process import work
+
+from shoestring.backends.folder_store import FolderStore
+from shoestring.data.families import FAMILIES, register
+from shoestring.data.loading.open_split import open_split
+from shoestring.data.recipe import Recipe
+from shoestring.data.run_records import read_record
+from shoestring.data.storage.blobs import load_manifest
+from shoestring.runtime.admission.build_question import with_recipe_limits
+from shoestring.runtime.admission.result_keys import StageInputs, StageWork, pod_closure
+from shoestring.stages import evaluate, train
+from shoestring.training.model_record import ModelRecord
+from shoestring.training.predict import predict
+
+
+def recipe_of(**keys: object) -> Recipe:
+    return Recipe.model_validate(
+        {"name": "a", "source": {"rows": {"path": "rows.csv"}}, "target": {"column": "y"}, "train": keys}
+    )
+
+
+@pytest.fixture
+def mean_family() -> Iterator[None]:
+    register("mean", "mean_family:MeanFamily")
+    yield
+    del FAMILIES["mean"]
+
+
+@pytest.mark.usefixtures("mean_family")
+def test_a_family_of_another_package_is_trained_evaluated_and_priced(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path)
+    key = dataset(store, tmp_path, {"train": 400, "val": 100, "test": 100})
+    recipe = recipe_of(family="mean", max_epochs=2)
+    assert recipe.train == MeanSettings(max_epochs=2)
+    outcome = train.run(replace(work(tmp_path, key), recipe=recipe))
+    model = read_record(store, outcome.key, ModelRecord)
+    assert (model.settings, model.samples) == (recipe.train, 800)
+    found = predict(store, outcome.key, open_split(store, load_manifest(store, key), "test"))
+    assert found.shape == (100, 2) and found[0, 1] == pytest.approx(table(400, 0)["y"].mean(), abs=0.05)
+    assert outcome.metrics["val_log_loss"] == pytest.approx(model.val_loss)
+    assert with_recipe_limits(train.NEED, recipe).cpu_us_per_row == 0.5
+    inputs = {"data": key, "model": outcome.key}
+    done = evaluate.run(replace(work(tmp_path, key), stage="evaluate", recipe=recipe, inputs=inputs))
+    assert done.metrics["log_loss"] == pytest.approx(done.metrics["log_loss_class_prior"], abs=0.02)
+    assert "mean_family" in pod_closure(stage_work(recipe, "train")).modules
+
+
+def stage_work(recipe: Recipe, stage: str) -> StageWork:
+    return StageWork(recipe, 0, "r", stage, "image", StageInputs())
+
+
+def test_the_code_of_a_family_counts_where_it_is_used_and_nowhere_else() -> None:
+    of = {
+        (family, stage): pod_closure(stage_work(recipe_of(family=family), stage))
+        for family in ("table_net", "boosted")
+        for stage in ("preprocess", "train", "evaluate")
+    }
+    assert of["table_net", "preprocess"].digest == of["boosted", "preprocess"].digest
+    for stage in ("train", "evaluate"):
+        nets, trees = of["table_net", stage], of["boosted", stage]
+        assert nets.digest != trees.digest
+        assert {"torch"} == {*nets.libraries} - {*trees.libraries}
+        assert {"lightgbm"} == {*trees.libraries} - {*nets.libraries}
+        assert "shoestring.training.families.table_net.net" not in trees.modules
+        assert "shoestring.training.families.boosted.forest" not in nets.modules
+
+
+@pytest.mark.parametrize("family", ["table_net", "boosted"])
+def test_a_wider_table_costs_more_to_train_on(family: str) -> None:
+    recipe = recipe_of(family=family)
+    narrow = encoding_of(table(100, 0))
+    wide = narrow.model_copy(update={"features": narrow.features * 30})
+    found = [with_recipe_limits(train.NEED, recipe, 0, each, 1000) for each in (narrow, wide)]
+    assert found[1].cpu_us_per_row > 2 * found[0].cpu_us_per_row > 0
+    # Before the data set is encoded, its width is estimated from the bytes of a row.
+    guesses = [with_recipe_limits(train.NEED, recipe, row_bytes, None, 1000) for row_bytes in (40, 4000)]
+    assert guesses[1].cpu_us_per_row > 2 * guesses[0].cpu_us_per_row > 0
+
+
+@pytest.mark.parametrize(
+    ("less", "more"),
+    [
+        ({"family": "table_net"}, {"family": "table_net", "hidden": [512, 512]}),
+        ({"family": "boosted"}, {"family": "boosted", "leaves": 255}),
+    ],
+)
+def test_settings_that_take_longer_cost_more(less: dict[str, object], more: dict[str, object]) -> None:
+    costs = [
+        with_recipe_limits(train.NEED, recipe_of(**each), 400, None, 1000).cpu_us_per_row
+        for each in (less, more)
+    ]
+    assert costs[1] > 1.5 * costs[0]
+
+
+def test_the_speeds_of_families_are_learned_apart() -> None:
+    names = {with_recipe_limits(train.NEED, recipe_of(family=each)).work for each in ("table_net", "boosted")}
+    assert names == {"a table_net", "a boosted"}
+    rounds = with_recipe_limits(train.NEED, recipe_of(family="boosted"))
+    assert (rounds.passes, rounds.min_passes, rounds.reads) == (1000, 1, "scan")
+
+
+def test_a_model_is_read_with_the_settings_of_its_family(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path)
+    key = dataset(store, tmp_path, {"train": 600, "val": 100, "test": 100})
+    recipe = recipe_of(family="boosted", max_epochs=12, leaves=4)
+    outcome = train.run(replace(work(tmp_path, key), recipe=recipe))
+    model = read_record(store, outcome.key, ModelRecord)
+    assert (model.settings, model.epochs) == (recipe.train, 12)
+    assert model.stop_reason == "all 12 rounds are done"
+    rows = open_split(store, load_manifest(store, key), "val")
+    found = predict(store, outcome.key, rows)
+    target = rows.take(np.arange(len(rows)))["target"]
+    assert -np.log(found[np.arange(100), target]).mean() == pytest.approx(model.val_loss)
