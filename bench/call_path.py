@@ -32,7 +32,7 @@ from decide import question
 from machine import describe
 
 from shoestring.core.record import SCHEMA_VERSION, record_bytes
-from shoestring.data.recipe import find_recipe
+from shoestring.data.recipe_files import find_recipe
 from shoestring.pricing.templates import laptop_world
 from shoestring.routing.decide import decide
 from shoestring.runtime import route

@@ -33,7 +33,7 @@ from machine import describe
 
 from shoestring.core import store_layout
 from shoestring.core.record import SCHEMA_VERSION
-from shoestring.data.recipe import read_recipe
+from shoestring.data.recipe_files import read_recipe
 from shoestring.runtime.admission.stage_request import RemainingStages
 from shoestring.stages import ingest, preprocess
 

@@ -28,6 +28,7 @@ from shoestring.data.families import FamilySettings
 from shoestring.stages.train import NEED
 from shoestring.training.families.boosted.settings import BoostedSettings
 from shoestring.training.families.data_shape import encoded_shape
+from shoestring.training.families.linear.settings import LinearSettings
 from shoestring.training.families.registry import family_of
 from shoestring.training.families.table_net.settings import TableNetSettings
 from shoestring.training.loop import Training
@@ -44,6 +45,7 @@ SETTINGS: dict[str, tuple[FamilySettings, ...]] = {
         TableNetSettings(max_epochs=3, patience=99),
         TableNetSettings(max_epochs=3, patience=99, hidden=(512, 512)),
     ),
+    "linear": (LinearSettings(max_epochs=3, patience=99),),
     "boosted": (
         BoostedSettings(max_epochs=30, patience=99),
         BoostedSettings(max_epochs=30, patience=99, leaves=127),

@@ -36,8 +36,8 @@ from shoestring.data.transforms.ingest import ingest
 from shoestring.data.transforms.preprocess import preprocess
 from shoestring.data.transforms.split import SPLITS, assign_table
 from shoestring.data.transforms.target import is_known
-from shoestring.evaluation.baselines import FeatureTable, fit_boosted_trees
-from shoestring.evaluation.split_rows import read_features, read_targets
+from shoestring.evaluation.baselines import predict_trees, train_trees
+from shoestring.evaluation.split_rows import read_targets
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 MIN_TEST_ROWS = 20
@@ -60,13 +60,10 @@ def compare(table: RealTable, folder: Path, peer: str) -> tuple[int, Floats]:
     _, manifest = preprocess(recipe, raw_key, Format.ARROW, store, folder, quiet)
     encoding = require_encoding(manifest)
     read = {split: open_split(store, manifest, split) for split in SPLITS}
-    tables = {
-        name: FeatureTable(read_features(rows, encoding), read_targets(rows)) for name, rows in read.items()
-    }
-    if len(y := tables["test"].y) < MIN_TEST_ROWS:
+    if len(y := read_targets(read["test"])) < MIN_TEST_ROWS:
         raise ValueError(f"{len(y)} test rows")
-    trees = fit_boosted_trees(tables["train"], tables["val"], encoding, 0, lambda _: None)
-    ours = trees.predict(tables["test"].x)
+    trees = train_trees(encoding, read["train"], read["val"], 0, 1, lambda _: None)
+    ours = predict_trees(encoding, trees, read["test"])
     rows = pa.concat_tables(open_part(store, raw, part) for part in raw.splits["rows"])
     splits = assign_table(rows, recipe, rows.column_names)[1].split_indices
     known = np.asarray(is_known(rows[table.target]).combine_chunks())

@@ -5,7 +5,7 @@ Each start is a process of its own, killed with SIGKILL: while it trains, valida
 Its clock runs 200 times as fast, so that checkpoints are frequent. Each family of models trains a small data
 set.
 
-python bench/killed_training.py [--kills 20] [--seed 0] [--family table|boosted|text ...] [--quick]
+python bench/killed_training.py [--kills 20] [--seed 0] [--family NAME ...] [--quick]
 
 --quick: 8 kills each; two minutes.
 """
@@ -40,11 +40,12 @@ from shoestring.data.loading.samples import Collator, SampleReader
 from shoestring.data.transforms.texts.byte_tokens import PADDING, START, ByteTokens
 from shoestring.spending.meter import Meter
 from shoestring.training.checkpoints import read_pointer
+from shoestring.training.families.blend.settings import BlendSettings
 from shoestring.training.families.boosted.settings import BoostedSettings
-from shoestring.training.families.registry import family_of
+from shoestring.training.families.linear.settings import LinearSettings
 from shoestring.training.families.table_net.settings import TableNetSettings
 from shoestring.training.families.text_net.settings import TextNetSettings
-from shoestring.training.loop import Training
+from shoestring.training.families.train_family import train_family
 from shoestring.training.replay import replay_differences
 from shoestring.training.task import TrainingTask
 from shoestring.training.window_log import read_log
@@ -132,9 +133,23 @@ def boosted_rows(rng: np.random.Generator) -> Data:
     return replace(table_rows(rng), settings=BoostedSettings(max_epochs=600, patience=999, min_leaf_rows=5))
 
 
+def linear_rows(rng: np.random.Generator) -> Data:
+    """Return the rows of the table, for a linear model."""
+    return replace(table_rows(rng), settings=LinearSettings(max_epochs=400, patience=999, batch_rows=64))
+
+
+def blend_rows(rng: np.random.Generator) -> Data:
+    """Return the rows of the table, for a blend of all three."""
+    members = (linear_rows, boosted_rows, table_rows)
+    data = [each(rng) for each in members]
+    return replace(data[0], settings=BlendSettings(members=tuple(each.settings for each in data)))
+
+
 FAMILIES: dict[str, Callable[[np.random.Generator], Data]] = {
     "table": table_rows,
     "boosted": boosted_rows,
+    "linear": linear_rows,
+    "blend": blend_rows,
     "text": text_rows,
 }
 
@@ -170,7 +185,7 @@ def task_of(
 def train(folder: Path, data: Data, attempt: int) -> None:
     """Train from the last checkpoint on; write the weights to `folder`."""
     task = task_of(folder, data, attempt)
-    trained = Training(task, family_of(task.settings).learner(task)).run()
+    trained = train_family(task)
     (folder / "weights").write_bytes(trained.weights)
 
 

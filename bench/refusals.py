@@ -41,7 +41,7 @@ from machine import describe
 from shoestring.backends.local import open_local_world
 from shoestring.config.world import World
 from shoestring.core.types import Need
-from shoestring.data.recipe import find_recipe
+from shoestring.data.recipe_files import find_recipe
 from shoestring.pricing.templates import cloud_world, laptop_world
 from shoestring.routing.decision import Decision
 from shoestring.routing.offers.enumerate import enumerate_offers

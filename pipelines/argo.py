@@ -15,7 +15,7 @@ from google.protobuf.json_format import MessageToDict
 
 from shoestring.config.world import WORLD_FILES
 from shoestring.config.yaml_loader import dump
-from shoestring.data.recipe import find_recipe
+from shoestring.data.recipe_files import find_recipe
 from shoestring.pipelines.argo_templates import (
     container_defaults,
     executor_patch,

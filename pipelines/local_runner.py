@@ -5,6 +5,7 @@ machine.
 from __future__ import annotations
 
 import contextlib
+import logging
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -90,7 +91,14 @@ def first_error(log: Path) -> str:
 def redirect_output(out: TextIO) -> Iterator[None]:
     """Send the runner's prints and logs to `out`, and drop its warnings about image names, which it does not
     use.
+
+    What is logged meanwhile without a handler adds one to the root logger, which would keep `out`.
     """
+    handlers = logging.getLogger().handlers
+    before = handlers[:]
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        yield
+        try:
+            yield
+        finally:
+            handlers[:] = before

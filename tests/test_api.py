@@ -17,7 +17,7 @@ from commands import Finished
 
 import shoestring
 from shoestring.core.errors import BudgetTooSmall, UnknownName, UsageError
-from shoestring.data.recipe import find_recipe
+from shoestring.data.recipe_files import find_recipe
 
 STAGES = ["ingest", "preprocess", "train", "evaluate"]
 

@@ -6,10 +6,11 @@ Times are UTC.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import date
 from typing import Annotated, Any, Literal
 
-from pydantic import AwareDatetime, Field
+from pydantic import AwareDatetime, Field, model_validator
 
 from shoestring.core.money import Usd
 from shoestring.core.record import Count, KeyName, Record, StoredRecord
@@ -50,6 +51,9 @@ StageName = Annotated[str, Field(pattern=STAGE_NAME)]
 """A stage's name: part of the names of its records, and a label of its pods."""
 
 
+VERSION_4_FIELDS = {"once_setup_s", "once_cpu_us_per_row"}
+
+
 class Need(Record):
     """The cost model of a stage, as data: the route step reads it without importing the stage itself."""
 
@@ -75,18 +79,6 @@ class Need(Record):
         0.0,
         ge=0,
         description="microseconds that a reference core (1e9 useful operations/s) takes per input row",
-    )
-    once_setup_s: float = Field(
-        0.0,
-        ge=0,
-        exclude_if=lambda seconds: not seconds,
-        description="the part of setup_s for a result that later runs on the same data find in the store",
-    )
-    once_cpu_us_per_row: float = Field(
-        0.0,
-        ge=0,
-        exclude_if=lambda microseconds: not microseconds,
-        description="the part of cpu_us_per_row for such a result",
     )
     parallel_fraction: float = Field(
         0.0, ge=0, le=1, description="share of the per-row work that more cores speed up (Amdahl)"
@@ -125,6 +117,14 @@ class Need(Record):
     image: str = Field(
         "base", min_length=1, description="image of its pod: base, train, train-gpu, or a full image name"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_version_4(cls, data: Any) -> Any:
+        """Version 4 had the cost of a baseline in two more fields, as part of the other two."""
+        if isinstance(data, Mapping) and not data.keys().isdisjoint(VERSION_4_FIELDS):
+            return {name: value for name, value in data.items() if name not in VERSION_4_FIELDS}
+        return data
 
 
 class Toleration(Record):

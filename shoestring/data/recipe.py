@@ -3,9 +3,6 @@ frozen `Recipe`."""
 
 from __future__ import annotations
 
-from importlib.resources import files
-from importlib.resources.abc import Traversable
-from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -13,12 +10,11 @@ from pydantic import Field, field_validator, model_validator
 from shoestring.config.budgets import CAMPAIGN_NAME
 from shoestring.config.engines import DeadlineKind
 from shoestring.config.policy import Priority
-from shoestring.config.yaml_files import parse, read_text
 from shoestring.core.datasets import IMAGE_COLUMN
-from shoestring.core.errors import RecipeError, UnknownName
+from shoestring.core.errors import RecipeError
 from shoestring.core.money import Usd, usd
 from shoestring.core.record import Record
-from shoestring.data.families import TrainSection, default_settings, require_samples
+from shoestring.data.families import AutoSettings, FamilySettings, SampleKind, TrainSection, require_samples
 from shoestring.data.source import ImageSettings, Source, StatedKind, TextSettings
 from shoestring.data.text_defaults import require_texts_alone, with_text_defaults
 
@@ -165,7 +161,7 @@ class Recipe(Record):
     stage_budgets_usd: dict[str, Usd] = Field(
         {}, description="stage -> its maximum spend in dollars; other stages share the run's budget"
     )
-    train: TrainSection = Field(default_factory=default_settings)
+    train: TrainSection = Field(default_factory=AutoSettings)
 
     @field_validator("stage_budgets_usd")
     @classmethod
@@ -236,7 +232,7 @@ class Recipe(Record):
         elif self.target.task == "next_token":
             raise ValueError("the task next_token is that of texts: set `text` in the source")
         features = (*self.categorical, *self.numeric, *self.dates, *self.texts)
-        require_samples(self.train, "texts" if self.text else "images" if self.image else "tables")
+        require_samples(self.train, self.samples)
         if repeated := sorted({name for name in features if features.count(name) > 1}):
             raise ValueError(f"features named twice: {', '.join(repeated)}")
         if leaking := sorted(set(features) & {*self.leaks, self.target.column}):
@@ -245,7 +241,7 @@ class Recipe(Record):
 
     @property
     def names_features(self) -> bool:
-        """Whether the recipe names features, so that none are inferred."""
+        """True if the recipe names features, so that none are inferred."""
         return bool(self.categorical or self.numeric or self.dates or self.texts)
 
     @property
@@ -259,41 +255,25 @@ class Recipe(Record):
         return self.source[self.main].text
 
     @property
+    def samples(self) -> SampleKind:
+        return "texts" if self.text else "images" if self.image else "tables"
+
+    @property
+    def families(self) -> tuple[FamilySettings, ...]:
+        """The settings of the families that may be trained, the preferred first."""
+        return self.train.candidates(self.samples) if isinstance(self.train, AutoSettings) else (self.train,)
+
+    @property
+    def leaves_family_open(self) -> bool:
+        """True if the route step of the training chooses the family."""
+        return isinstance(self.train, AutoSettings)
+
+    def with_family(self, family: str) -> Recipe:
+        """Return the recipe that trains one of its families. Raises StopIteration: it is none of them."""
+        chosen = next(each for each in self.families if each.family == family)
+        return self.model_copy(update={"train": chosen})
+
+    @property
     def image_columns(self) -> tuple[str, ...]:
         """The columns of images and of their paths, which are no features."""
         return () if self.image is None else (IMAGE_COLUMN, self.image.column)
-
-
-def read_recipe(path: Path) -> Recipe:
-    """Read the recipe in a YAML file, with relative paths from the file's folder. Raises RecipeError."""
-    recipe = _parse(read_text(path, f"there is no recipe file at {path}", RecipeError), str(path))
-    folder = path.absolute().parent
-    source = {name: _absolute(source, folder) for name, source in recipe.source.items()}
-    return recipe.model_copy(update={"source": source})
-
-
-def find_recipe(name_or_path: str) -> Recipe:
-    """Return an included recipe by name, or read the user's by a path that ends in .yaml. Raises
-    UnknownName, RecipeError."""
-    if name_or_path.endswith((".yaml", ".yml")):
-        return read_recipe(Path(name_or_path))
-    included = _included_recipes()
-    if name_or_path not in included:
-        raise UnknownName("recipe", name_or_path, [*included, "or a path ending in .yaml"])
-    return _parse(included[name_or_path].read_text(encoding="utf-8"), name_or_path)
-
-
-def _included_recipes() -> dict[str, Traversable]:
-    folder = files("shoestring.pipelines").joinpath("recipes")
-    found = (file for file in folder.iterdir() if file.name.endswith(".yaml"))
-    return {file.name.removesuffix(".yaml"): file for file in sorted(found, key=lambda file: file.name)}
-
-
-def _parse(text: str, place: str) -> Recipe:
-    return parse(text, Recipe, place, RecipeError, "; `shoestring schema recipe` prints all keys")
-
-
-def _absolute(source: Source, folder: Path) -> Source:
-    if source.path is None:
-        return source
-    return source.model_copy(update={"path": folder / source.path.expanduser()})

@@ -1,33 +1,40 @@
 """The baselines that a model is compared with: the prior, and gradient boosting.
 
-Gradient boosting is scikit-learn's HistGradientBoosting with its default settings, fitted on the same
-encoded rows. It stops when the loss on the validation split no longer improves, and predicts with the number
-of iterations that has the lowest one. No clock decides, so equal rows and an equal seed give equal
-predictions.
+Gradient boosting is the family `boosted` with its default settings, trained on the same encoded rows by the
+family's own learner. It ends when the validation loss no longer improves, and predicts with the rounds that
+have the lowest one. No clock decides, so equal rows and an equal seed give equal predictions.
+
+All evaluations on a data set with one seed share it: the first one trains it and pays for it. It is kept as
+its predictions for the test split, which are all that an evaluation needs of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from itertools import islice
-from typing import Any
+import io
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import numpy as np
+from pydantic import JsonValue, ValidationError
 
+from shoestring.core import store_layout
+from shoestring.core.canonical_json import canonical_bytes
 from shoestring.core.datasets import Encoding
-from shoestring.evaluation.metrics import Targets
+from shoestring.core.errors import CorruptObject, DataError, NotInStore
+from shoestring.core.interfaces import Store
+from shoestring.core.record import StoredRecord, digest, record_bytes
+from shoestring.data.loading.samples import SampleReader
+from shoestring.data.loading.selection import ValidationShare
+from shoestring.data.run_records import read_record
+from shoestring.data.storage.blobs import open_blob, put_blob
+from shoestring.data.storage.cache import renew
+from shoestring.data.storage.import_closure import import_closure
+from shoestring.evaluation.results import BaselineFit
 from shoestring.evaluation.units import Floats
+from shoestring.training.control.schedule import EarlyStopping
+from shoestring.training.families.boosted.settings import BASELINE
 
-MAX_ITERATIONS = 1000
-
-PATIENCE = 10
-"""Iterations without a lower validation loss after which the fit stops; scikit-learn's default."""
-
-MAX_CATEGORIES = 255
-"""The number of categories of one feature that HistGradientBoosting supports."""
-
-ReportIterations = Callable[[int], None]
+ReportRounds = Callable[[int], None]
 
 
 def predict_prior(encoding: Encoding, rows: int) -> Floats:
@@ -38,106 +45,113 @@ def predict_prior(encoding: Encoding, rows: int) -> Floats:
     return np.tile(np.array(encoding.train_prior), (rows, 1))
 
 
-@dataclass(frozen=True, slots=True)
-class FeatureTable:
-    """Encoded rows: x float[n, features], y [n]."""
+class TrainedTrees(NamedTuple):
+    """A trained forest: the weights of its best `rounds`, of the `trained_rounds` that were made."""
 
-    x: Floats
-    y: Targets
-
-
-@dataclass(frozen=True, slots=True)
-class BoostedTrees:
-    """A fitted gradient boosting model, and scikit-learn's name of its kind.
-
-    It predicts with the first `iterations` of its `fitted_iterations`.
-    """
-
-    name: str
-    estimator: Any
-    category_ranks: dict[int, Floats]
-    iterations: int
-    fitted_iterations: int
+    weights: bytes
+    rounds: int
+    trained_rounds: int
     stop_reason: str
 
-    def predict(self, x: Floats) -> Floats:
-        """Return probabilities float[n, classes]; for regression float[n]."""
-        return next(islice(self.staged_predictions(x), self.iterations - 1, None))
 
-    def staged_predictions(self, x: Floats) -> Iterator[Floats]:
-        """Yield the predictions with 1, 2, ... iterations."""
-        staged = getattr(self.estimator, "staged_predict_proba", self.estimator.staged_predict)
-        return iter(staged(_merge_rare_categories(x, self.category_ranks)))
+def train_trees(
+    encoding: Encoding, train: SampleReader, val: SampleReader, seed: int, cores: int, report: ReportRounds
+) -> TrainedTrees:
+    """Train until the loss on `val` no longer improves, and keep the rounds with the lowest one.
 
-
-def fit_boosted_trees(
-    train: FeatureTable, val: FeatureTable, encoding: Encoding, seed: int, report: ReportIterations
-) -> BoostedTrees:
-    """Fit until the loss on `val` no longer improves, and choose the number of iterations on `val`.
-
-    `report` receives the number of iterations so far, and may raise to stop the fit.
+    `report` receives the number of rounds so far, and may raise to stop the training.
     """
-    name, estimator = _unfitted(encoding, seed, report)
-    ranks = _category_ranks(train.x, encoding)
-    inputs = [_merge_rare_categories(each.x, ranks) for each in (train, val)]
-    estimator.fit(inputs[0], train.y, X_val=inputs[1], y_val=val.y)
-    fitted = int(estimator.n_iter_)
-    stop_reason = (
+    from shoestring.training.families.boosted.learner import BoostedLearner
+
+    learner = BoostedLearner(encoding, BASELINE, train, seed, cores)
+    rows, stopping = ValidationShare(val, seed), EarlyStopping(BASELINE.patience)
+    best_loss, best, rounds = float("inf"), 0, 0
+    weights = learner.export("last")
+    while not stopping.triggered and rounds < BASELINE.max_epochs:
+        learner.grow()
+        rounds += 1
+        loss = learner.validate(rows, "last")
+        stopping = stopping.update(loss)
+        if loss < best_loss:
+            best_loss, best, weights = loss, rounds, learner.export("last")
+        report(rounds)
+    reason = (
         "its validation loss stopped improving"
-        if fitted < MAX_ITERATIONS
-        else f"it reached the maximum of {MAX_ITERATIONS} iterations"
+        if stopping.triggered
+        else f"it reached the maximum of {BASELINE.max_epochs} rounds"
     )
-    # The first score is that of no iteration. At least one is used.
-    iterations = 1 + int(np.argmax(estimator.validation_score_[1:]))
-    return BoostedTrees(name, estimator, ranks, iterations, fitted, stop_reason)
+    return TrainedTrees(weights.data, best, rounds, reason)
 
 
-def _unfitted(encoding: Encoding, seed: int, report: ReportIterations) -> tuple[str, Any]:
-    """Return the name of the kind of estimator, and the estimator."""
-    from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+def predict_trees(encoding: Encoding, trees: TrainedTrees, rows: SampleReader) -> Floats:
+    """Return probabilities float[n, classes]; for regression float[n]."""
+    from shoestring.training.families.boosted.forest import BoostedPredictor
 
-    kind = HistGradientBoostingRegressor if encoding.task == "regression" else HistGradientBoostingClassifier
+    predictor = BoostedPredictor(encoding, trees.weights)
+    return np.concatenate([predictor.predict(samples) for samples in rows.scan(predictor.rows_at_once)])
 
-    class Reported(kind):  # type: ignore[misc, valid-type]
-        """The estimator, which reports its iterations. scikit-learn has no callback after an iteration.
 
-        The loss on train decides nothing and takes a twentieth of the fit, so it is computed on one row.
-        """
+class StoredBaseline(StoredRecord):
+    """A trained baseline: how it was trained, and its predictions for the test split.
 
-        def _check_early_stopping_loss(self, **arrays: Any) -> bool:
-            report(len(self.validation_score_))
-            one_row = {name: arrays[name][:1] for name in ("raw_predictions", "y_train")}
-            return bool(super()._check_early_stopping_loss(**arrays | one_row))
+    `key_fields` are the values that its key is the digest of.
+    """
 
-    estimator = Reported(
-        max_iter=MAX_ITERATIONS,
-        early_stopping=True,
-        n_iter_no_change=PATIENCE,
-        categorical_features=[feature.kind == "categorical" for feature in encoding.features],
-        random_state=seed,
+    description: str
+    fit: BaselineFit
+    predictions_sha256: str
+    key_fields: dict[str, JsonValue]
+
+
+def baseline_libraries() -> tuple[str, ...]:
+    """Return the libraries that train the baseline."""
+    return import_closure(__name__).libraries
+
+
+def baseline_key_fields(dataset_key: str, seed: int, libraries: Mapping[str, str]) -> dict[str, JsonValue]:
+    """Return what a baseline depends on. Neither the model nor the run is part of it.
+
+    `libraries`: the versions of `baseline_libraries`.
+    """
+    code = import_closure(__name__).digest
+    return {"code": code, "libraries": dict(libraries), "data": dataset_key, "seed": seed}
+
+
+def baseline_key(key_fields: Mapping[str, JsonValue]) -> str:
+    return store_layout.baseline(digest(canonical_bytes(key_fields)))
+
+
+def is_stored(store: Store, key_fields: Mapping[str, JsonValue]) -> bool:
+    """Return whether a baseline is in the store. Its predictions are not read."""
+    try:
+        found = read_record(store, baseline_key(key_fields), StoredBaseline)
+    except (NotInStore, DataError):
+        return False
+    return any(store.list(store_layout.blob(found.predictions_sha256)))
+
+
+def find_baseline(store: Store, key_fields: Mapping[str, JsonValue]) -> tuple[StoredBaseline, Floats] | None:
+    """Return a baseline and its predictions; None if it is not in the store, or damaged."""
+    try:
+        key = baseline_key(key_fields)
+        found = read_record(store, key, StoredBaseline)
+        path = open_blob(store, found.predictions_sha256)
+        predictions = np.load(path, allow_pickle=False)
+        return (found, predictions) if renew(store, key, record_bytes(found)) else None
+    except (NotInStore, DataError, CorruptObject, ValidationError, ValueError):
+        return None
+
+
+def save_baseline(
+    store: Store, key_fields: Mapping[str, JsonValue], description: str, fit: BaselineFit, predictions: Floats
+) -> None:
+    """Store a trained baseline. Raises StoreFull."""
+    buffer = io.BytesIO()
+    np.save(buffer, predictions, allow_pickle=False)
+    record = StoredBaseline(
+        description=description,
+        fit=fit,
+        predictions_sha256=put_blob(store, buffer.getvalue()),
+        key_fields=dict(key_fields),
     )
-    return kind.__name__, estimator
-
-
-def _category_ranks(x: Floats, encoding: Encoding) -> dict[int, Floats]:
-    """Return, for each feature with too many categories, code -> rank by frequency in train; rare codes
-    share the last."""
-    found: dict[int, Floats] = {}
-    for index, feature in enumerate(encoding.features):
-        if feature.cardinality > MAX_CATEGORIES:
-            counts = np.bincount(x[:, index].astype(np.int64), minlength=feature.cardinality)
-            ranks = np.empty(feature.cardinality)
-            ranks[np.argsort(-counts, kind="stable")] = np.minimum(
-                np.arange(feature.cardinality), MAX_CATEGORIES - 1
-            )
-            found[index] = ranks
-    return found
-
-
-def _merge_rare_categories(x: Floats, ranks: dict[int, Floats]) -> Floats:
-    if not ranks:
-        return x
-    x = x.copy()
-    for index, feature_ranks in ranks.items():
-        x[:, index] = feature_ranks[x[:, index].astype(np.int64)]
-    return x
+    store.put(baseline_key(key_fields), record_bytes(record))

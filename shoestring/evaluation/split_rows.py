@@ -8,7 +8,6 @@ from shoestring.core.datasets import Encoding
 from shoestring.core.errors import DataError
 from shoestring.data.loading.samples import Array, SampleReader
 from shoestring.evaluation.metrics import Targets
-from shoestring.evaluation.units import Floats
 
 BATCH_ROWS = 1 << 17
 
@@ -35,16 +34,3 @@ def read_target(rows: SampleReader, encoding: Encoding, split: str) -> Targets:
             "a good model from a bad one; enlarge the split, or write another `seed` in the recipe"
         )
     return y
-
-
-def read_features(rows: SampleReader, encoding: Encoding) -> Floats:
-    """Return the inputs of all rows: float64[n, features], in the order of the encoding's features, codes as
-    whole numbers."""
-    is_category = np.array([feature.kind == "categorical" for feature in encoding.features])
-    matrix = np.empty((len(rows), len(is_category)))
-    start = 0
-    for batch in rows.scan(BATCH_ROWS):
-        matrix[start : start + len(batch), is_category] = batch["code"]
-        matrix[start : start + len(batch), ~is_category] = batch["number"]
-        start += len(batch)
-    return matrix

@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any, Literal
 
 from shoestring.core.receipt import TimeShares
+from shoestring.core.types import StageOutcome
 from shoestring.reporting import number_text
 from shoestring.reporting.charges import OVERHEAD
 from shoestring.reporting.run_story import RunStory, StageStory
@@ -27,7 +28,7 @@ class StageLine:
     `budget_usd`: what the stage may spend, with extensions; `extended_usd`: these alone. `silent_s`: seconds
     since an overdue heartbeat. `unit`: of `samples` and `total`. `is_held`: its reservation is not settled.
     `time_shares`: where the time of a training that runs goes. `left_out`: rows that ingest or preprocess did
-    not use.
+    not use. `family`: that the route step of a training chose.
     """
 
     stage: str
@@ -48,6 +49,7 @@ class StageLine:
     is_held: bool
     time_shares: TimeShares | None
     left_out: int = 0
+    family: str = ""
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -64,6 +66,7 @@ class StageLine:
             "budget_usd": None if self.budget_usd is None else str(self.budget_usd),
             "quality": self.quality,
             "seconds": round(self.seconds, 3),
+            "family": self.family or None,
             "time_shares": self.time_shares.model_dump() if self.time_shares else None,
         }
 
@@ -94,14 +97,22 @@ def _stage_line(story: RunStory, stage: StageStory, now: datetime) -> StageLine:
         unit="samples" if stage.elastic else "rows",
         spent_usd=story.stage_spent_usd(stage),
         budget_usd=choice.budget_usd + extended_usd if choice else None,
-        quality=heartbeat.quality if heartbeat else {},
+        quality=_validated(outcome) or (heartbeat.quality if heartbeat else {}),
         seconds=sum(map(attempt_seconds, stage.attempts)) + max(0.0, since_s),
         extended_usd=extended_usd,
         is_held=attempt is not None and story.is_held(attempt),
         time_shares=heartbeat.time_shares if running and heartbeat else None,
+        family=chosen.name if attempt and (chosen := attempt.decision.question.family) else "",
         left_out=int(sum(outcome.metrics.get(name, 0) for name in LEFT_OUT)) if outcome else 0,
         silent_s=since_s if heartbeat and since_s > SILENT_INTERVALS * heartbeat.interval_s else None,
     )
+
+
+def _validated(outcome: StageOutcome | None) -> dict[str, float]:
+    """Return the validation losses of a trained model, which are not those of the last progress if it is a
+    blend."""
+    metrics = outcome.metrics if outcome else {}
+    return {name.removeprefix("val_"): loss for name, loss in metrics.items() if name.startswith("val_")}
 
 
 def progress_text(line: StageLine, wide: bool = True) -> str:
@@ -132,7 +143,8 @@ def begin_text(line: StageLine) -> str:
     if line.state not in ("placed", "running"):
         return f"{line.stage}: {line.state}"
     budget = f", {number_text.dollars(line.budget_usd)} to spend" if line.budget_usd is not None else ""
-    return f"{line.stage}: {line.state}{place_text(line)}{budget}"
+    family = f" as {line.family}" if line.family else ""
+    return f"{line.stage}: {line.state}{place_text(line)}{family}{budget}"
 
 
 def end_text(line: StageLine, spent_usd: Decimal, seconds: float) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,8 +9,7 @@ import numpy as np
 from shoestring.config.preferences import CandidatePolicy
 from shoestring.core.money import from_microusd
 from shoestring.core.text import microusd_text, ms_text
-from shoestring.core.types import Format, Market, Need, Placement, Pool
-from shoestring.pricing.throughput import uses_gpu
+from shoestring.core.types import Format, Market
 from shoestring.routing.algorithm import ALGORITHM
 from shoestring.routing.candidates import MS_PER_HOUR, Candidates, offer_text
 from shoestring.routing.decision import Choice, Decision, PlannedStage, ShadowChoice
@@ -19,13 +17,14 @@ from shoestring.routing.offers.apply_policy import apply_policy
 from shoestring.routing.offers.enumerate import enumerate_offers
 from shoestring.routing.offers.offer_costs import OfferCost
 from shoestring.routing.pages.refusals import RefusalWriter, delay_text, more_for_each, with_later_stages
-from shoestring.routing.placement import GPU_RESOURCE
+from shoestring.routing.placement import place_stage
 from shoestring.routing.planner.candidate_plans import CandidatePlans
 from shoestring.routing.planner.chain_planner import find_plans
 from shoestring.routing.planner.partial_plans import CACHED, PlanStep, RunLimits
 from shoestring.routing.planner.stage_options import PRUNE_ABOVE_OFFERS
 from shoestring.routing.policy.policy_trial import make_shadow, shadow_question
 from shoestring.routing.question import Question
+from shoestring.routing.question_parts import FamilyOption
 from shoestring.routing.smallest_limits import SmallestLimits, smallest_limits, step_cost
 
 MADE_BY = f"shoestring routing {ALGORITHM.algorithm_version}"
@@ -37,7 +36,31 @@ def decide(question: Question) -> Decision:
     When nothing fits, `choice` is None, every candidate is refused, and the decision holds the smallest run
     budget and the smallest deadline that would be enough for this same question (None: none is enough).
     """
+    question = with_family(question)
     return choose(question, enumerate_offers(question))
+
+
+def with_family(question: Question) -> Question:
+    """Return the question about the family that its training uses; without families, as it is.
+
+    It is the first one whose result is cached, or of which the money and the time buy enough samples. If
+    there is none, it is the last one that fits.
+    """
+    reasons, fits = list[str](), list[FamilyOption]()
+    for option in question.families:
+        asked = question.of_family(option, "")
+        choice = choose(asked, enumerate_offers(asked)).choice
+        if choice is None:
+            reasons.append(f"{option.name} does not fit")
+            continue
+        fits.append(option)
+        if choice.cached or choice.samples >= option.enough_samples:
+            found = "the result is cached" if choice.cached else f"{choice.samples:,} samples fit"
+            return question.of_family(option, "; ".join([*reasons, found]))
+        reasons.append(f"{choice.samples:,} of {option.name}'s {option.enough_samples:,} samples fit")
+    if not question.families:
+        return question
+    return question.of_family((fits or question.families)[-1], "; ".join(reasons))
 
 
 def choose(
@@ -101,27 +124,6 @@ def named_step(candidates: Candidates, stage: int, step: PlanStep) -> tuple[str,
     target = target_of(candidates, stage, step)
     pool, market = candidates.pools[candidates.pool[target]], candidates.markets[candidates.market[target]]
     return pool, market, *candidates.stored_format(step.writes)
-
-
-def place_stage(pool: Pool, market: Market, need: Need, images: Mapping[str, str]) -> Placement:
-    """Return the placement of a stage: a whole machine, or a whole share of a node.
-
-    It requests all cores and all memory of the pool, because the price is for all of them, and as many GPUs
-    as the stage can use. Memory is in decimal megabytes, as a pool's is in decimal gigabytes. `images` maps
-    short names to full ones; any other name is a full one.
-    """
-    terms, with_gpu = pool.markets[market], uses_gpu(need, pool)
-    image = "train-gpu" if with_gpu and need.image == "train" else need.image
-    return Placement(
-        node_selector=dict(terms.node_selector),
-        tolerations=terms.tolerations,
-        affinity={},
-        cpu=str(pool.cores),
-        memory=f"{int(pool.memory_gb * 1000)}M",
-        accelerator=GPU_RESOURCE if with_gpu else "",
-        accelerator_count=str(min(need.max_gpus, pool.gpu_count)) if with_gpu else "",
-        image=images.get(image, image),
-    )
 
 
 def _later_stages(

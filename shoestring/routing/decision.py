@@ -13,7 +13,8 @@ from shoestring.core.record import SCHEMA_VERSION, Record, SchemaVersion
 from shoestring.core.types import STANDARD_CLASS, Format, Market, Placement, StorageClassName
 from shoestring.routing.candidates import NONE, ArrayRecord, Candidates, IntArray, RefusalCode
 from shoestring.routing.dag import build_dag
-from shoestring.routing.question import ZERO_USD, AppliedPolicy, Question
+from shoestring.routing.question import ZERO_USD, Question
+from shoestring.routing.question_parts import AppliedPolicy
 
 
 class Choice(Record):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shoestring.core.types import Placement, Toleration
+from shoestring.core.types import Market, Need, Placement, Pool, Toleration
+from shoestring.pricing.throughput import uses_gpu
 from shoestring.routing.decision import Decision
 
 GPU_RESOURCE = "nvidia.com/gpu"
@@ -18,6 +19,27 @@ ROUTE, SETTLE = "route-", "settle"
 POD_GRACE_S = 20
 # Kubeflow sets this label on every pod. It holds the job id, which is the run id on Kubeflow.
 KUBEFLOW_RUN_LABEL = "pipeline/runid"
+
+
+def place_stage(pool: Pool, market: Market, need: Need, images: Mapping[str, str]) -> Placement:
+    """Return the placement of a stage: a whole machine, or a whole share of a node.
+
+    It requests all cores and all memory of the pool, because the price is for all of them, and as many GPUs
+    as the stage can use. Memory is in decimal megabytes, as a pool's is in decimal gigabytes. `images` maps
+    short names to full ones; any other name is a full one.
+    """
+    terms, with_gpu = pool.markets[market], uses_gpu(need, pool)
+    image = "train-gpu" if with_gpu and need.image == "train" else need.image
+    return Placement(
+        node_selector=dict(terms.node_selector),
+        tolerations=terms.tolerations,
+        affinity={},
+        cpu=str(pool.cores),
+        memory=f"{int(pool.memory_gb * 1000)}M",
+        accelerator=GPU_RESOURCE if with_gpu else "",
+        accelerator_count=str(min(need.max_gpus, pool.gpu_count)) if with_gpu else "",
+        image=images.get(image, image),
+    )
 
 
 def is_stage(label: str) -> bool:

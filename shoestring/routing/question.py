@@ -31,6 +31,13 @@ from shoestring.pricing.format_speeds import NO_WAIT, FormatSpeed, StoreFetch, S
 from shoestring.pricing.learned.calibration import LearnedSpeed
 from shoestring.routing.candidates import BYTES_PER_GB
 from shoestring.routing.dag import UpstreamStage, build_dag
+from shoestring.routing.question_parts import (
+    AppliedPolicy,
+    CachedOutcome,
+    ExistingPod,
+    FamilyChoice,
+    FamilyOption,
+)
 
 ZERO_USD = usd("0")
 
@@ -39,32 +46,6 @@ COMPUTE_US_PER_ROW = 10.0
 
 MEMORY_HEAVY_GB = 16.0
 """A stage is memory-heavy from 16 GB: more than a general-purpose machine has for four cores."""
-
-
-class CachedOutcome(Record):
-    """The cached result of a later stage. It was made from the result of the stage before it."""
-
-    outcome: str
-    format: Format | None = Field(None, description="None: the result is not a data set")
-    storage_class: StorageClassName = STANDARD_CLASS
-
-
-class AppliedPolicy(Record):
-    """The policy that a choice was made by, and the probability that its run was assigned to it."""
-
-    name: str
-    version: int
-    sha256: str
-    arm: Arm = "live"
-    propensity: float = 1.0
-
-
-class ExistingPod(Record):
-    """The pod that asks: its engine created it again for an earlier decision, so it cannot be placed."""
-
-    decision_key: str = Field(description="the decision of the router that placed it")
-    pool: str
-    market: Market
 
 
 class Question(Record):
@@ -96,6 +77,16 @@ class Question(Record):
     cached_later_stages: tuple[CachedOutcome, ...] = Field(
         (),
         description="in a chain whose first stage is cached: cached results of the stages after it",
+    )
+    families: tuple[FamilyOption, ...] = Field(
+        (),
+        exclude_if=lambda options: not options,
+        description="the families of models that this training may choose among, the preferred first",
+    )
+    family: FamilyChoice | None = Field(
+        None,
+        exclude_if=lambda choice: choice is None,
+        description="the chosen one, whose need is this stage's",
     )
     budget_usd: Usd
     spent_usd: Usd = ZERO_USD
@@ -200,6 +191,20 @@ class Question(Record):
     def left_usd(self) -> Decimal:
         """The rest of the run's budget, before anything is reserved for later stages."""
         return self.budget_usd - self.spent_usd - self.held_usd
+
+    def of_family(self, option: FamilyOption, reason: str) -> Question:
+        """Return the question about a training of one of its families."""
+        others = tuple(each for each in self.learned if each.stage != self.stage)
+        return self.model_copy(
+            update={
+                "needs": (option.need, *self.needs[1:]),
+                "family": FamilyChoice(name=option.name, reason=reason),
+                "learned": others + option.learned,
+                "cached_outcome": option.cached_outcome,
+                "cached_later_stages": option.cached_later_stages,
+                "digests": self.digests | {"cache": option.cache_key},
+            }
+        )
 
     def without_deadline(self) -> Question:
         """Return the question with a soft deadline that may be missed."""

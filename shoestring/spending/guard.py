@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from shoestring.spending.meter import Meter
+from shoestring.spending.meter import Meter, MeterShare
 
 RECENT_STEPS = 64
 """Steps that are remembered. The slowest of them stands for the 99th percentile, which so few steps cannot
@@ -28,7 +28,7 @@ class Guard:
     and the exit takes at most `exit_s`. The caller may change `exit_s` when it has a better estimate.
     """
 
-    def __init__(self, meter: Meter, *, step_s: float, exit_s: float) -> None:
+    def __init__(self, meter: Meter | MeterShare, *, step_s: float, exit_s: float) -> None:
         """`step_s`: estimated seconds of the first step. `exit_s`: seconds from the last step to the exit,
         with checkpoint.
         """

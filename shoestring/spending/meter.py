@@ -108,3 +108,35 @@ class Meter:
 
     def seconds_left(self, now_s: float) -> float:
         return max(0.0, self.ends_s - now_s)
+
+
+@dataclass(frozen=True, slots=True)
+class MeterShare:
+    """A meter as a part of an attempt reads it, which may use a share of the time that is left at `from_s`,
+    less `reserve_s`. It follows the meter: the prices and the limit of the attempt may change."""
+
+    meter: Meter | MeterShare
+    from_s: float
+    share: float = 1.0
+    reserve_s: float = 0.0
+
+    @property
+    def ends_s(self) -> float:
+        return self.from_s + self.share * max(0.0, self.meter.ends_s - self.reserve_s - self.from_s)
+
+    @property
+    def deadline_s(self) -> float | None:
+        return self.meter.deadline_s
+
+    @property
+    def current_usd_per_hour(self) -> Decimal:
+        return self.meter.current_usd_per_hour
+
+    def spent_usd(self, now_s: float) -> Decimal:
+        return self.meter.spent_usd(now_s)
+
+    def seconds_at_current_price(self, from_s: float, to_s: float) -> float:
+        return self.meter.seconds_at_current_price(from_s, to_s)
+
+    def seconds_left(self, now_s: float) -> float:
+        return max(0.0, self.ends_s - now_s)

@@ -59,13 +59,11 @@ def settings(recipe: Recipe, seed: int) -> dict[str, JsonValue]:
 
 def run(work: Work) -> StageOutcome:
     """Train a model. Raises DataError, CorruptObject, StoreFull, StageFailed, StageStopped."""
-    from shoestring.training.families.registry import family_of
-    from shoestring.training.loop import Training
-    from shoestring.training.training_state import depends_on_limits
+    from shoestring.training.families.train_family import train_family
 
     manifest = load_manifest(work.store, work.inputs["data"])
     task = make_task(work, manifest)
-    trained = Training(task, family_of(task.settings).learner(task)).run()
+    trained = train_family(task)
     state, weights_sha256 = trained.state, put_blob(work.store, trained.weights)
     model = ModelRecord(
         run_id=work.run_id,
@@ -95,7 +93,7 @@ def run(work: Work) -> StageOutcome:
         samples=state.samples,
         metrics={} if trained.val_loss is None else {f"val_{task.metric}": trained.val_loss},
         stop_reason=trained.stop_reason,
-        only_its_run=depends_on_limits(state) or trained.val_loss is None,
+        only_its_run=trained.depends_on_limits or trained.val_loss is None,
         records=records,
     )
 
@@ -122,7 +120,7 @@ def make_task(work: Work, manifest: Manifest) -> TrainingTask:
     work.recipe.metric_for(encoding.task)
     train, selection = selected_rows(work, open_split(work.store, manifest, "train", work.scratch))
     validation = open_split(work.store, manifest, "val")
-    max_samples = work.recipe.train.max_epochs * len(train)
+    max_samples = work.recipe.train.most_epochs() * len(train)
     metric = LOSS_METRICS.get(encoding.task, "log_loss")
     return TrainingTask(
         run_id=work.run_id,

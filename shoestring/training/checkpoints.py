@@ -36,8 +36,17 @@ class PartSlot(Record):
     sha256: str
 
 
+class TrainedMember(Record):
+    """A member of a blend whose training has ended."""
+
+    family: str
+    training_s: float
+    spent_usd: Decimal = Field(description="spent by the stage at its end, in all attempts")
+    depends_on_limits: bool = Field(description="more money or time would have made another model")
+
+
 class Checkpoint(StoredRecord):
-    """The state of a training; `parts` says where its large parts are.
+    """The state of a training; `parts` names the places of its large parts.
 
     `rows_sha256` identifies the rows: with others, test rows could have been trained. Seconds and dollars are
     those of all starts so far.
@@ -54,6 +63,9 @@ class Checkpoint(StoredRecord):
     windows: tuple[WindowRecord, ...]
     is_shaped_by_budget: bool
     parts: dict[str, PartSlot] = Field({})
+    members: tuple[TrainedMember, ...] = Field(
+        (), exclude_if=lambda members: not members, description="of a blend: those trained before this one"
+    )
 
 
 class CheckpointSlot(Record):

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 VALIDATIONS_PER_EPOCH = 2
 MIN_STEPS_PER_EPOCH, MIN_BATCH_ROWS = 32, 16
-"""A small table gets smaller batches, so that an epoch has at least this many steps, but no smaller than
-this.
+"""A small table gets smaller batches, so that an epoch has at least this many steps, where the family does
+not name another number, but no smaller than this.
 """
 
 
@@ -32,7 +32,7 @@ class TrainingSetup:
     """The numbers of a training that never change.
 
     `batch_rows`, `patience` and `max_samples` are the recipe's; `prior_loss` is the loss of a constant
-    prediction. `by_rounds`: a step is a round over all rows, and is validated.
+    prediction. `by_rounds`: a step is a round over all rows, and is validated. `min_steps`: of an epoch.
     """
 
     epoch_rows: int
@@ -43,6 +43,7 @@ class TrainingSetup:
     adaptation: AdaptationLimits
     guardrails: Guardrails
     by_rounds: bool = False
+    min_steps: int = MIN_STEPS_PER_EPOCH
 
     @property
     def validation_every_rows(self) -> int:
@@ -55,7 +56,7 @@ class TrainingSetup:
         """The recipe's batch, or a smaller one for a small table; all rows, where a step is a round."""
         if self.by_rounds:
             return self.epoch_rows
-        most = max(MIN_BATCH_ROWS, self.epoch_rows // MIN_STEPS_PER_EPOCH)
+        most = max(MIN_BATCH_ROWS, self.epoch_rows // self.min_steps)
         return min(self.batch_rows, most, self.validation_every_rows)
 
 
@@ -264,7 +265,7 @@ class Instructions(NamedTuple):
 
 
 class TrainingProgress(NamedTuple):
-    """What a training reports while it runs. `phase`: of the learning rate, or what the start has to say.
+    """The progress of a training. `phase`: of the learning rate, or a sentence about its checkpoints.
 
     `resumed_samples`: those of earlier attempts. `best_loss`: None before the first validation.
     """

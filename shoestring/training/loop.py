@@ -12,7 +12,7 @@ from shoestring.training.contracts import GuardrailStop, Window
 from shoestring.training.control.drift import WINDOW_STEPS
 from shoestring.training.session import OpenWindow, Session
 from shoestring.training.task import TrainedModel
-from shoestring.training.training_state import stop_reason
+from shoestring.training.training_state import depends_on_limits, stop_reason
 from shoestring.training.window_log import Reading
 
 CHECKPOINT_EVERY_S = 5.0
@@ -149,6 +149,7 @@ class Training(Session):
             stop_reason="; ".join(filter(None, (reason, self.note))),
             state=state,
             data_wait_share=data_wait_share,
+            depends_on_limits=depends_on_limits(state),
         )
 
     def _last_validation(self) -> float | None:

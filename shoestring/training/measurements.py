@@ -27,7 +27,7 @@ def first_step_s(validation_row_s: float, batch_rows: int) -> float:
 
 
 class Measurements:
-    """What one start has measured so far. Moments are those of the task's clock."""
+    """The measurements of one start so far. Moments are those of the task's clock."""
 
     def __init__(self, task: TrainingTask, state: TrainingState, costs: StepCosts, step_s: float) -> None:
         """`step_s`: the expected seconds of the first step."""
@@ -99,4 +99,5 @@ class Measurements:
         if not price or ends_s == meter.deadline_s:
             return state.training_s + now_s - self.started_s
         own_s = meter.seconds_at_current_price(self.started_s, now_s)
-        return float(state.spent_usd / price) * 3600 + own_s
+        before_usd = max(Decimal(0), state.spent_usd - self._task.earlier.spent_usd_at_end)
+        return float(before_usd / price) * 3600 + own_s

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,9 +11,9 @@ from shoestring.core import store_layout
 from shoestring.core.errors import StageFailed
 from shoestring.core.receipt import AdaptationChange, SpendForecast
 from shoestring.core.record import record_bytes
-from shoestring.data.loading.samples import SampleReader, Samples
-from shoestring.data.loading.shuffle import SampleCursor, sample_indices
-from shoestring.training.checkpoints import Checkpoint, Checkpoints
+from shoestring.data.loading.selection import ValidationShare
+from shoestring.data.loading.shuffle import SampleCursor
+from shoestring.training.checkpoints import Checkpoint, Checkpoints, SavedTraining
 from shoestring.training.contracts import (
     NO_STEPS,
     Instructions,
@@ -31,29 +30,11 @@ from shoestring.training.control.step_costs import StepCosts
 from shoestring.training.measurements import NO_TIMES, Measurements, first_step_s
 from shoestring.training.model_record import add_sample_range
 from shoestring.training.task import TrainingTask
-from shoestring.training.training_state import LEARNER, TrainingState, restored_state
+from shoestring.training.training_state import LEARNER, restored_state
 from shoestring.training.window_log import Reading, TrainingStart, WindowLog, WindowRecord
 
 SIZING_ROWS = 4096
 REPORT_EVERY_S = 0.2
-
-
-@dataclass(frozen=True, slots=True)
-class ValidationShare:
-    """All rows of a validation split, or a share of them that is always the same. A `ValidationRows`."""
-
-    rows: SampleReader
-    seed: int
-    share: float
-
-    def batches(self, batch_rows: int) -> Iterator[Samples]:
-        if self.share == 1:
-            yield from self.rows.scan(batch_rows)
-            return
-        count = max(1, int(self.share * len(self.rows)))
-        chosen = np.sort(sample_indices(len(self.rows), self.seed, 0, 0, count))
-        for start in range(0, count, batch_rows):
-            yield self.rows.take(chosen[start : start + batch_rows])
 
 
 @dataclass(slots=True)
@@ -84,9 +65,9 @@ class Session:
         controller = Controller.start(setup, task.planned_samples, rows_per_s)
         self.checkpoints = Checkpoints(task.store, task.run_id, task.attempt)
         self._rows_sha256 = task.rows_sha256()
-        saved, self.note = self.checkpoints.load(self._rows_sha256)
+        saved, self.note = self._load()
         if saved is None:
-            self.state = TrainingState(task.first_cursor(), controller)
+            self.state = task.first_state(controller)
         else:
             self.state = restored_state(saved.checkpoint, saved.parts, controller)
             learner.restore(saved.parts[LEARNER])
@@ -98,6 +79,8 @@ class Session:
                 planned_samples=task.planned_samples,
                 rows_per_s=rows_per_s,
                 memory=saved.checkpoint.memory if saved else None,
+                member=task.settings.family if task.is_member else "",
+                learning_rate=task.learner_settings.learning_rate if task.is_member else None,
             )
         )
         self.start_samples = self.state.samples
@@ -106,13 +89,23 @@ class Session:
         self.forecast: SpendForecast | None = None
         self._reported_s = -math.inf
         self.is_stopping = False
+        if task.earlier.members and saved is None:
+            # From now on no start trains them again.
+            self.save()
+
+    def _load(self) -> tuple[SavedTraining | None, str]:
+        """Return the checkpoint of this training, and a sentence about those that cannot be used."""
+        saved, note = self.checkpoints.load(self._rows_sha256)
+        is_before = saved is not None and len(saved.checkpoint.members) < len(self.task.earlier.members)
+        # Of a blend, it may be that of the member before.
+        return (None, "") if is_before else (saved, note)
 
     def _estimate_validation_s(self) -> float:
         """Return the estimated seconds of a validation of the whole split, measured on a part of it."""
         clock, rows = self.task.clock, self.task.validation
         started_s = clock.monotonic_s()
         part = rows.subset(np.arange(min(SIZING_ROWS, len(rows))))
-        self.learner.validate(ValidationShare(part, self.task.seed, 1.0), "averaged")
+        self.learner.validate(ValidationShare(part, self.task.seed), "averaged")
         return (clock.monotonic_s() - started_s) * len(rows) / len(part)
 
     def validate(self, weights: Weights | bytes) -> float:
@@ -126,7 +119,7 @@ class Session:
     def finite(self, loss: float) -> float:
         """Return the loss. Raises StageFailed when it is not a finite number."""
         if not math.isfinite(loss):
-            rate = self.task.settings.learning_rate
+            rate = self.task.learner_settings.learning_rate
             raise StageFailed(
                 f"training diverged at {self.state.samples} samples: the loss is {loss}. "
                 f"Lower train.learning_rate in the recipe (it is {rate:g}), "
@@ -162,7 +155,7 @@ class Session:
             rows=window.steps.rows,
             steps=window.steps.steps,
             seconds=window.steps.seconds,
-            training_s=round(measured.training_s(), 3),
+            training_s=round(self.task.earlier.training_s + measured.training_s(), 3),
             spent_usd=measured.spent_usd(),
             rate=window.rate,
             phase=state.controller.phase(measured.position()),
@@ -233,7 +226,7 @@ class Session:
         )
 
     def report_note(self) -> None:
-        """Report what the start has to say about the checkpoints that it found."""
+        """Report the sentence about the checkpoints that the start found."""
         if self.note:
             state = self.state
             progress = TrainingProgress(
@@ -255,8 +248,9 @@ class Session:
             starts=tuple(state.starts),
             windows=tuple(state.windows),
             is_shaped_by_budget=state.is_shaped_by_budget,
+            members=self.task.earlier.members,
         )
-        self.checkpoints.save(checkpoint, state.parts(self.learner.state()))
+        self.checkpoints.save(checkpoint, state.parts(self.learner.state()) | self.task.earlier.parts())
         self.write_log()
         measured.saved_s = measured.now_s()
         measured.record_checkpoint(measured.saved_s - started_s)
@@ -267,7 +261,7 @@ class Session:
             run_id=task.run_id,
             controller=CONTROLLER_VERSION,
             metric=task.metric,
-            learning_rate=task.settings.learning_rate,
+            learning_rate=task.learner_settings.learning_rate,
             starts=tuple(self.state.starts),
             windows=tuple(self.state.windows),
             time_shares=times.shares_since(NO_TIMES) if times.elapsed_s else None,

@@ -10,14 +10,15 @@ from shoestring.config.guardrails import Guardrails
 from shoestring.core.datasets import Encoding
 from shoestring.core.interfaces import Clock, Store
 from shoestring.core.record import digest, record_bytes
-from shoestring.data.families import FamilySettings
+from shoestring.data.families import FamilySettings, LearnerSettings
 from shoestring.data.loading.samples import SampleReader
 from shoestring.data.loading.shuffle import SampleCursor
-from shoestring.spending.meter import Meter
+from shoestring.spending.meter import Meter, MeterShare
 from shoestring.training.contracts import TrainingProgress, TrainingSetup
+from shoestring.training.control.controller import Controller
 from shoestring.training.control.guardrails import prior_loss
 from shoestring.training.curve import LossMetric
-from shoestring.training.training_state import TrainingState
+from shoestring.training.training_state import NO_MEMBERS, EarlierMembers, TrainingState
 
 NO_GUARDRAILS = Guardrails()
 
@@ -28,7 +29,8 @@ class TrainingTask:
 
     `planned_samples` are those that the decision expects its money and time to buy; None: no limit is known.
     `attempt` is the number of the attempt, and `selection` the digest of the rows of `train` if they are not
-    all of the split; its checkpoints name both.
+    all of the split; its checkpoints name both. `is_member`: of a blend; `earlier`: its
+    members that are trained already.
     """
 
     run_id: str
@@ -39,7 +41,7 @@ class TrainingTask:
     validation: SampleReader
     metric: LossMetric
     store: Store
-    meter: Meter
+    meter: Meter | MeterShare
     clock: Clock
     cores: int
     report_progress: Callable[[TrainingProgress], None]
@@ -49,11 +51,20 @@ class TrainingTask:
     planned_samples: int | None = None
     attempt: int = 1
     selection: str = ""
+    is_member: bool = False
+    earlier: EarlierMembers = NO_MEMBERS
+
+    @property
+    def learner_settings(self) -> LearnerSettings:
+        """The settings of its one learner. Raises TypeError for a family that has several."""
+        if not isinstance(self.settings, LearnerSettings):
+            raise TypeError(f"{self.settings.family} has no learner of its own")
+        return self.settings
 
     def setup(self, batch_rows: int, by_rounds: bool) -> TrainingSetup:
         """Return the numbers of the training that never change. `batch_rows`: of a step at its start.
         `by_rounds`: each step is a round over all rows, whose number no adaptation changes."""
-        rows, settings, limits = len(self.train), self.settings, self.adaptation_limits
+        rows, settings, limits = len(self.train), self.learner_settings, self.adaptation_limits
         if by_rounds:
             limits = limits.model_copy(update={"max_batch_factor": 1.0})
         return TrainingSetup(
@@ -65,15 +76,26 @@ class TrainingTask:
             adaptation=limits,
             guardrails=self.guardrails,
             by_rounds=by_rounds,
+            min_steps=settings.min_steps_per_epoch,
         )
 
     def first_cursor(self) -> SampleCursor:
         """Return the cursor of a training from the beginning."""
         return SampleCursor(seed=self.seed, selection=self.selection, order=self.train.order)
 
+    def first_state(self, controller: Controller) -> TrainingState:
+        """Return the state before the first step. Its log begins with that of the members before."""
+        earlier = self.earlier
+        return TrainingState(
+            self.first_cursor(),
+            controller,
+            spent_usd=earlier.spent_usd,
+            starts=[*earlier.starts],
+            windows=[*earlier.windows],
+        )
+
     def rows_sha256(self) -> str:
-        """Return a digest that tells these rows from those of another split, in any format whose rows have
-        the same order."""
+        """Return a digest that identifies these rows, in any format in which they have the same order."""
         counts = f" {len(self.train)} {len(self.validation)}" + " in blocks" * (self.train.order == 3)
         return digest(record_bytes(self.encoding) + f"{counts}{self.selection}".encode())
 
@@ -88,3 +110,4 @@ class TrainedModel:
     stop_reason: str
     state: TrainingState
     data_wait_share: float
+    depends_on_limits: bool

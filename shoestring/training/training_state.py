@@ -9,7 +9,7 @@ from functools import partial
 
 from shoestring.core.receipt import AdaptationChange
 from shoestring.data.loading.shuffle import SampleCursor
-from shoestring.training.checkpoints import Checkpoint
+from shoestring.training.checkpoints import Checkpoint, TrainedMember
 from shoestring.training.contracts import Deferred, Snapshot
 from shoestring.training.control.controller import Controller
 from shoestring.training.control.memory import recall
@@ -19,6 +19,46 @@ from shoestring.training.window_log import TrainingStart, WindowRecord
 SNAPSHOTS: tuple[Snapshot, ...] = ("best", "plateau", "rollback")
 LEARNER = "learner"
 """The parts of a checkpoint: the learner's state, and the snapshots that are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierMembers:
+    """The members of a blend whose training has ended, their weights, and the log so far.
+
+    `spent_usd`: by earlier starts of the stage.
+    """
+
+    members: tuple[TrainedMember, ...] = ()
+    weights: tuple[bytes, ...] = ()
+    starts: tuple[TrainingStart, ...] = ()
+    windows: tuple[WindowRecord, ...] = ()
+    spent_usd: Decimal = Decimal(0)
+
+    @property
+    def training_s(self) -> float:
+        return sum(each.training_s for each in self.members)
+
+    @property
+    def spent_usd_at_end(self) -> Decimal:
+        """The dollars that the stage had spent when the last of them ended."""
+        return self.members[-1].spent_usd if self.members else Decimal(0)
+
+    def parts(self) -> dict[str, bytes]:
+        """Return the large parts of a checkpoint."""
+        return {member_part(number): data for number, data in enumerate(self.weights)}
+
+
+NO_MEMBERS = EarlierMembers()
+
+
+def member_part(number: int) -> str:
+    return f"member-{number}"
+
+
+def saved_members(saved: Checkpoint, parts: Mapping[str, bytes]) -> EarlierMembers:
+    """Return the members that a checkpoint holds. Its log is restored by the training that continues."""
+    weights = tuple(parts[member_part(number)] for number in range(len(saved.members)))
+    return EarlierMembers(saved.members, weights, spent_usd=saved.spent_usd)
 
 
 @dataclass(slots=True)
@@ -67,7 +107,7 @@ def restored_state(saved: Checkpoint, parts: Mapping[str, bytes], controller: Co
 
 
 def depends_on_limits(state: TrainingState) -> bool:
-    """Return True if more money or time, or no guardrail, would have let the training go on or learn faster.
+    """Return True if more money or time, or no guardrail, would have let the training learn longer or faster.
 
     Levers that only save time (a larger batch inside its flat range, validation on a share of the rows) do
     not count: the training ended by itself all the same.

@@ -24,7 +24,7 @@ from shoestring.training.curve import CurvePoint, LossMetric, SchedulePhase, Tra
 
 
 class Reading(Record):
-    """What the controller knew at one moment: `RunPosition` without its samples, and `Signals`."""
+    """The knowledge of the controller at one moment: `RunPosition` without its samples, and `Signals`."""
 
     spent_s: float
     left_s: float | None = Field(description="null: neither money nor time ends the training")
@@ -96,6 +96,12 @@ class TrainingStart(Record):
     planned_samples: int | None
     rows_per_s: float = Field(description="the throughput that is assumed before the first step")
     memory: ControllerMemory | None = Field(description="null: it started from the beginning")
+    member: str = Field(
+        "", exclude_if=lambda family: not family, description="the family of this member of a blend"
+    )
+    learning_rate: float | None = Field(
+        None, exclude_if=lambda rate: rate is None, description="of this member; null: that of the log"
+    )
 
 
 class WindowLog(StoredRecord):
@@ -112,9 +118,18 @@ class WindowLog(StoredRecord):
         None, exclude_if=lambda shares: shares is None, description="where the time of the last start went"
     )
 
+    def _learning_rates(self) -> list[float]:
+        """Return the peak learning rate of each window."""
+        rates = [self.learning_rate] * len(self.windows)
+        for start in self.starts:
+            if start.learning_rate is not None:
+                rates[start.first_window :] = [start.learning_rate] * (len(rates) - start.first_window)
+        return rates
+
     @property
     def curve(self) -> TrainingCurve:
         epoch_rows = self.starts[-1].setup.epoch_rows if self.starts else 1
+        rates = self._learning_rates()
         points = tuple(
             CurvePoint(
                 samples=each.samples,
@@ -123,10 +138,10 @@ class WindowLog(StoredRecord):
                 training_s=each.training_s,
                 train_loss=each.train_loss,
                 val_loss=each.val_loss,
-                learning_rate=self.learning_rate * each.rate,
+                learning_rate=rate * each.rate,
                 phase=each.phase,
             )
-            for each in self.windows
+            for each, rate in zip(self.windows, rates, strict=True)
         )
         return TrainingCurve(
             run_id=self.run_id, metric=self.metric, points=points, time_shares=self.time_shares
@@ -134,7 +149,7 @@ class WindowLog(StoredRecord):
 
 
 class StoredCurve(RootModel[WindowLog | TrainingCurve]):
-    """What is stored at runs/RUN_ID/curve.json: a window log, or the curve that version 4 stored."""
+    """The object at runs/RUN_ID/curve.json: a window log, or the curve that version 4 stored."""
 
 
 def read_curve(store: Store, run_id: str) -> TrainingCurve | None:

@@ -22,7 +22,7 @@ from shoestring.core.datasets import Manifest
 from shoestring.core.errors import StageFailed, UsageError
 from shoestring.core.receipt import Receipt
 from shoestring.core.types import Market, Pool, Quote
-from shoestring.data.recipe import read_recipe
+from shoestring.data.recipe_files import read_recipe
 from shoestring.data.storage.blobs import load_manifest, put_blob
 from shoestring.reporting.hindsight_report import build_hindsight_report
 from shoestring.reporting.html.page import page

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from shoestring.backends.local import open_local_world
 from shoestring.core.errors import ShoestringError
-from shoestring.data.recipe import find_recipe
+from shoestring.data.recipe_files import find_recipe
 from shoestring.pricing.templates import cloud_world, laptop_world
 from shoestring.routing.pages.explain import as_text
 from shoestring.runtime.admission.admit import admission_decision

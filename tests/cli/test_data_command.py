@@ -12,7 +12,7 @@ from commands import Ran, flights_lines, shoestring
 from shoestring.backends.folder_store import FolderStore
 from shoestring.core.types import Format
 from shoestring.data.inspect.page import inspect_data
-from shoestring.data.recipe import find_recipe, read_recipe
+from shoestring.data.recipe_files import find_recipe, read_recipe
 from shoestring.data.transforms.ingest import ingest
 from shoestring.reporting.data_text import print_page
 

@@ -10,7 +10,7 @@ from commands import Ran, shoestring
 
 from shoestring.core.datasets import Manifest
 from shoestring.core.record import SCHEMA_VERSION
-from shoestring.data.recipe import read_recipe
+from shoestring.data.recipe_files import read_recipe
 from shoestring.reporting.summary import RunSummary
 from shoestring.runtime.admission.stage_request import RemainingStages
 from shoestring.stages import ingest

@@ -289,7 +289,7 @@ def test_the_notes_of_a_run_do_not_import_pandas(tmp_path: Path) -> None:
     """Pandas takes 0.3 s to import, which every run would wait for."""
     code = (
         "import sys\n"
-        "from shoestring.data.recipe import find_recipe\n"
+        "from shoestring.data.recipe_files import find_recipe\n"
         "from shoestring.data.inspect.page import page_of_run\n"
         "print(*page_of_run(find_recipe('flights')).notes)\n"
         "sys.exit('pandas' in sys.modules)"

@@ -13,7 +13,7 @@ from data_files import recipe_of
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.core.errors import DataError, RecipeError, ShoestringError
-from shoestring.data.recipe import find_recipe
+from shoestring.data.recipe_files import find_recipe
 from shoestring.data.sources.csv_reader import open_csv_table
 from shoestring.data.sources.data_file import DataFile
 from shoestring.data.sources.files import estimate_size, list_data_files

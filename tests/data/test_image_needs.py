@@ -6,8 +6,8 @@ from pathlib import Path
 
 from shoestring.core.types import Need
 from shoestring.data.recipe import Recipe
-from shoestring.runtime.admission.build_question import with_recipe_limits
 from shoestring.stages import ingest, preprocess, train
+from shoestring.training.families.recipe_needs import RecipeNeeds
 
 
 def needs(folder: Path, size: int, file_bytes: int) -> tuple[Need, Need, Need]:
@@ -15,7 +15,9 @@ def needs(folder: Path, size: int, file_bytes: int) -> tuple[Need, Need, Need]:
     recipe = Recipe.model_validate(
         {"name": "a", "source": {"t": {"path": folder, "image": image}}, "target": {"column": "label"}}
     )
-    found = [with_recipe_limits(each.NEED, recipe, file_bytes) for each in (ingest, preprocess, train)]
+    found = [
+        RecipeNeeds(recipe, row_bytes=file_bytes).of_stage(each.NEED) for each in (ingest, preprocess, train)
+    ]
     return found[0], found[1], found[2]
 
 

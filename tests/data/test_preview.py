@@ -17,7 +17,8 @@ from shoestring.core.errors import DataError, RecipeError
 from shoestring.data.inspect.page import inspect_data, page_of_run
 from shoestring.data.inspect.preview import preview_target
 from shoestring.data.inspect.sample import WHOLE_BYTES, read_samples
-from shoestring.data.recipe import Recipe, find_recipe
+from shoestring.data.recipe import Recipe
+from shoestring.data.recipe_files import find_recipe
 from shoestring.data.transforms.split import SPLITS, assign_table
 
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from shoestring.config.yaml_files import parse
 from shoestring.core.errors import RecipeError, UnknownName
 from shoestring.core.money import usd
-from shoestring.data.recipe import Recipe, Split, find_recipe, read_recipe
+from shoestring.data.recipe import Recipe, Split
+from shoestring.data.recipe_files import find_recipe, read_recipe
 
 LEAST = "name: mine\nsource: {rows: {path: rows.csv}}\ntarget: {column: y}\n"
 

@@ -12,7 +12,8 @@ from shoestring.core.errors import DataError, RecipeError
 from shoestring.data.inspect.guess import guess_recipe, recipe_name
 from shoestring.data.inspect.page import inspect_data
 from shoestring.data.inspect.recipe_text import recipe_text
-from shoestring.data.recipe import Recipe, read_recipe
+from shoestring.data.recipe import Recipe
+from shoestring.data.recipe_files import read_recipe
 
 HEADER = "row,customer_id,age,plan: kind,refund,churned,spend"
 

@@ -23,6 +23,7 @@ from shoestring.evaluation.evaluate import (
 )
 from shoestring.evaluation.results import EvaluationResults
 from shoestring.spending.meter import Meter
+from shoestring.training.families.boosted.settings import BASELINE
 from shoestring.training.families.table_net.settings import TableNetSettings
 
 ROWS = {"train": 2000, "val": 400, "test": 600}
@@ -158,7 +159,7 @@ def test_a_model_of_a_share_of_the_rows_is_described_as_such(tmp_path: Path) -> 
 def test_without_time_left_boosting_is_skipped_with_the_reason(tmp_path: Path) -> None:
     card = evaluated(tmp_path, "binary", meter=meter(left_s=FINISH_S / 4))
     assert [each.name for each in card.baselines] == ["class prior"]
-    assert card.skipped_baselines[BOOSTING].startswith("no time was left to fit it: 0.")
+    assert card.skipped_baselines[BOOSTING].startswith("no time was left to train it: 0.")
 
 
 @pytest.mark.parametrize("task", ["binary", "regression"])
@@ -195,7 +196,7 @@ def test_nan_predictions_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "where", ["opening the test split", "predicting", "fitting gradient boosting", "resampling"]
+    "where", ["opening the test split", "predicting", "training gradient boosting", "resampling"]
 )
 def test_evaluation_can_be_stopped_in_every_phase(tmp_path: Path, where: str) -> None:
     store, data_key = dataset(tmp_path, "binary", ROWS)
@@ -215,13 +216,30 @@ def test_a_fit_that_would_leave_no_time_for_the_rest_is_given_up(tmp_path: Path)
     running_out = meter()
 
     def report(phase: str, done: int) -> None:
-        if phase == f"fitting {BOOSTING}" and done == 2:
+        if phase == f"training {BOOSTING}" and done == 2:
             running_out.update(Decimal(1), (), CLOCK.monotonic_s() + FINISH_S / 2)
 
     request = evaluation_request(data_key, true_predictor("binary"), meter=running_out)
     card = evaluate(request, store, CLOCK, report)
     assert [each.name for each in card.baselines] == ["class prior"]
     assert "are left until the budget or the deadline ends" in card.skipped_baselines[BOOSTING]
+
+
+def test_a_model_that_is_the_baseline_is_not_compared_with_it(tmp_path: Path) -> None:
+    store, data_key = dataset(tmp_path, "binary", ROWS)
+    encoding = load_manifest(store, data_key).encoding
+    assert encoding is not None
+    skipped = {BOOSTING: "the model is that one: boosted with its default settings"}
+    for settings, seed, reason in (
+        (BASELINE, 1, {}),
+        (BASELINE.model_copy(update={"leaves": 15}), 0, {}),
+        (BASELINE, 0, skipped),
+    ):
+        model = model_of(data_key, encoding, 0.3).model_copy(update={"settings": settings, "seed": seed})
+        store.put(MODEL_KEY, record_bytes(model))
+        card = evaluate(evaluation_request(data_key, true_predictor("binary")), store, CLOCK, quiet)
+        assert card.skipped_baselines == reason
+        assert [each.name for each in card.baselines] == ["class prior", BOOSTING][: 2 - len(reason)]
 
 
 def fitting_runs(store: Store, data_key: str, *runs: tuple[str, int]) -> list[tuple[str, bool]]:
@@ -233,7 +251,7 @@ def fitting_runs(store: Store, data_key: str, *runs: tuple[str, int]) -> list[tu
         card = evaluate(request, store, CLOCK, lambda phase, _, seen=phases: seen.add(phase))
         fit = card.baselines[1].fit
         assert fit is not None
-        found.append((fit.run_id, f"fitting {BOOSTING}" in phases))
+        found.append((fit.run_id, f"training {BOOSTING}" in phases))
     return found
 
 

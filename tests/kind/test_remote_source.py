@@ -11,7 +11,7 @@ from engine_scenarios.books import receipts, wait_for_decision
 from engine_scenarios.engine import Job
 from engine_scenarios.recipes import RAIN, write_recipe
 
-from shoestring.data.recipe import find_recipe
+from shoestring.data.recipe_files import find_recipe
 from shoestring.runtime.open_world import open_world_on
 
 pytestmark = pytest.mark.kind

@@ -14,7 +14,8 @@ from shoestring.cli import app
 from shoestring.components.route import route
 from shoestring.config.policy import Policy
 from shoestring.core.errors import UsageError
-from shoestring.data.recipe import Recipe, find_recipe
+from shoestring.data.recipe import Recipe
+from shoestring.data.recipe_files import find_recipe
 from shoestring.pipelines.argo import WORKFLOW_TTL_S, compile_all
 from shoestring.pipelines.argo_templates import stage_template
 from shoestring.pipelines.routed import RunParameters, own_stage, routed

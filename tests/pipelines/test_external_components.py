@@ -11,7 +11,7 @@ from shoestring.backends.local import open_local_world
 from shoestring.core.errors import UsageError
 from shoestring.core.receipt import Receipt
 from shoestring.core.types import Need
-from shoestring.data.recipe import find_recipe
+from shoestring.data.recipe_files import find_recipe
 from shoestring.data.run_records import read_record
 from shoestring.pipelines.kubeflow import write
 from shoestring.pipelines.local_runner import run_locally

@@ -1,10 +1,11 @@
 """The first lines about a failed local run."""
 
+import logging
 from pathlib import Path
 
 from kfp import dsl
 
-from shoestring.pipelines.local_runner import first_error, run_locally
+from shoestring.pipelines.local_runner import first_error, redirect_output, run_locally
 
 LOG = """\
 04:18:21.125 - INFO - Running pipeline: 'dedupe-rows'
@@ -78,3 +79,15 @@ def test_a_step_with_a_retry_policy_runs_once(tmp_path: Path) -> None:
     assert not run_locally({"log": str(pods)}, tmp_path / "log.txt", failing)
     assert pods.read_text() == "a pod, the exit step", (tmp_path / "log.txt").read_text()
     assert "it fails" in (tmp_path / "log.txt").read_text()
+
+
+def test_a_log_that_is_closed_keeps_no_handler(tmp_path: Path) -> None:
+    root = logging.getLogger()
+    before, root.handlers[:] = root.handlers[:], []
+    try:
+        with (tmp_path / "log.txt").open("w") as out, redirect_output(out):
+            logging.warning("from a library")
+        assert root.handlers == []
+        assert "from a library" in (tmp_path / "log.txt").read_text()
+    finally:
+        root.handlers[:] = before

@@ -19,7 +19,7 @@ from shoestring.core.pod_ref import PodRef
 from shoestring.core.receipt import Receipt
 from shoestring.core.record import digest, record_bytes
 from shoestring.core.types import Format, Pool, Quote, RejectedPrice, StageOutcome
-from shoestring.data.recipe import find_recipe
+from shoestring.data.recipe_files import find_recipe
 from shoestring.data.run_records import RunRecord, RunStart
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Choice, Decision

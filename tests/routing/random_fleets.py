@@ -21,11 +21,11 @@ from shoestring.core.types import Format, Market, MarketTerms, Need, Pool, Quote
 from shoestring.pricing.format_speeds import FormatSpeed
 from shoestring.pricing.learned.calibration import LearnedSpeed
 from shoestring.routing.dag import UpstreamStage
-from shoestring.routing.question import CachedOutcome, Question
+from shoestring.routing.question import Question
+from shoestring.routing.question_parts import CachedOutcome
 
 AMPLE_USD = Decimal(1_000_000)
-# As fast as Parquet, and twice as large.
-LARGE_PACKED = PARQUET.model_copy(update={"format": Format.PACKED, "size_ratio": 0.8})
+LARGE_PACKED = PARQUET.model_copy(update={"format": Format.PACKED, "size_ratio": 0.8})  # twice as large
 SLOW_PARQUET = PARQUET.model_copy(update={"scan_ns_per_row": 30_000, "write_ns_per_row": 90_000})
 SLOW_TO_READ = PACKED.model_copy(update={"scan_ns_per_row": 60_000, "write_ns_per_row": 10_000})
 FAST_PACKED = PACKED.model_copy(update={"scan_ns_per_row": 3000, "write_ns_per_row": 10_000})

@@ -16,7 +16,7 @@ from shoestring.routing.decide import decide
 from shoestring.routing.decision import Decision
 from shoestring.routing.offers.offer_table import stage_offer_table
 from shoestring.routing.pages.explain import as_markdown, as_text
-from shoestring.routing.question import ExistingPod
+from shoestring.routing.question_parts import ExistingPod
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
 

@@ -13,8 +13,8 @@ from routing_cases import CPU_1, EVALUATE, TRAIN, laptop_question, quote
 
 from shoestring.config.world import IMAGES
 from shoestring.core.types import Market, MarketTerms, Need, Pool, Toleration
-from shoestring.routing.decide import decide, place_stage
-from shoestring.routing.placement import argo_patch, driver_outputs
+from shoestring.routing.decide import decide
+from shoestring.routing.placement import argo_patch, driver_outputs, place_stage
 
 L4 = Pool(name="gpu", cores=8, memory_gb=30.5, gpu_count=2, gpu_tflops=121, gpu_memory_gb=24)
 OURS = "registry.example.com/ours:1"

@@ -13,7 +13,7 @@ from warm_command import WarmProcess
 
 from shoestring.backends.local import open_local_world
 from shoestring.config.world import World
-from shoestring.data.recipe import read_recipe
+from shoestring.data.recipe_files import read_recipe
 from shoestring.routing.decision import Decision
 from shoestring.runtime.admission.admit import admit
 from shoestring.runtime.admission.first_request import RunRequest

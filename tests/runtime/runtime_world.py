@@ -28,7 +28,8 @@ from shoestring.core.pod_ref import PodRef
 from shoestring.core.record import record_bytes
 from shoestring.core.types import Format, Need, Pool
 from shoestring.data.formats.volume_probe import volume_id
-from shoestring.data.recipe import Recipe, read_recipe
+from shoestring.data.recipe import Recipe
+from shoestring.data.recipe_files import read_recipe
 from shoestring.data.run_records import Run
 from shoestring.pricing.format_speeds import FormatSpeed, VolumeProbe
 from shoestring.runtime.admission.admit import admit

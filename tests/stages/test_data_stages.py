@@ -17,7 +17,8 @@ from shoestring.backends.local import WallClock
 from shoestring.core.errors import StageFailed, StageStopped
 from shoestring.core.receipt import Receipt
 from shoestring.core.types import Format
-from shoestring.data.recipe import Recipe, find_recipe
+from shoestring.data.recipe import Recipe
+from shoestring.data.recipe_files import find_recipe
 from shoestring.data.sources.fingerprint import fingerprint
 from shoestring.data.storage import cache
 from shoestring.data.storage.blobs import load_manifest

@@ -20,7 +20,7 @@ from make_store import RECIPE, WORLD
 from shoestring.backends.local import open_local_world
 from shoestring.core.errors import BudgetExceeded
 from shoestring.core.record import SCHEMA_VERSION
-from shoestring.data.recipe import find_recipe
+from shoestring.data.recipe_files import find_recipe
 from shoestring.pipelines.local_runner import run_compiled
 from shoestring.routing.algorithm import ALGORITHM_VERSION
 from shoestring.runtime.admission.admit import admit

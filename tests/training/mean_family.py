@@ -9,14 +9,14 @@ import numpy as np
 
 from shoestring.core.datasets import Encoding
 from shoestring.core.types import Need
-from shoestring.data.families import FamilySettings
+from shoestring.data.families import LearnerSettings
 from shoestring.data.loading.samples import Array, Samples
 from shoestring.training.contracts import Deferred, Feed, Progress, StepPlan, ValidationRows, Weights
 from shoestring.training.families.data_shape import DataShape
 from shoestring.training.task import TrainingTask
 
 
-class MeanSettings(FamilySettings):
+class MeanSettings(LearnerSettings):
     family: Literal["mean"] = "mean"
     learning_rate: float = 1.0
     batch_rows: int = 64

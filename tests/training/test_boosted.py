@@ -15,13 +15,13 @@ from shoestring.core.datasets import Encoding, Feature
 from shoestring.core.errors import StageStopped
 from shoestring.data.families import FamilySettings
 from shoestring.data.loading.samples import SampleReader
+from shoestring.data.loading.selection import ValidationShare
 from shoestring.training.contracts import Feed, StepPlan
 from shoestring.training.families.boosted.features import FOLDS, CategoryTables, tree_targets
 from shoestring.training.families.boosted.forest import BoostedPredictor
 from shoestring.training.families.boosted.learner import BoostedLearner
 from shoestring.training.families.boosted.settings import BoostedSettings
 from shoestring.training.replay import replay_differences
-from shoestring.training.session import ValidationShare
 
 SETTINGS = BoostedSettings(max_epochs=40, patience=40)
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -54,7 +54,7 @@ def grow(learner: BoostedLearner, rounds: int) -> BoostedLearner:
 
 
 def loss_of(learner: BoostedLearner, rows: SampleReader) -> float:
-    return learner.validate(ValidationShare(rows, 0, 1.0), "averaged")
+    return learner.validate(ValidationShare(rows, 0), "averaged")
 
 
 def many_classes(classes: int) -> tuple[Array, Encoding]:
@@ -113,9 +113,9 @@ def test_a_forest_learns_and_its_stored_form_has_the_loss_that_was_validated(tas
         losses.append(loss_of(grow(learner, 1), held))
     assert losses[-1] < 0.8 * losses[0]
     stored = learner.export("averaged").data
-    assert learner.validate(ValidationShare(held, 0, 1.0), stored) == pytest.approx(losses[-1], rel=1e-12)
+    assert learner.validate(ValidationShare(held, 0), stored) == pytest.approx(losses[-1], rel=1e-12)
     # What was kept of an earlier round is written later, and is of that round.
-    assert learner.validate(ValidationShare(held, 0, 1.0), kept.data) == pytest.approx(losses[0], rel=1e-12)
+    assert learner.validate(ValidationShare(held, 0), kept.data) == pytest.approx(losses[0], rel=1e-12)
     found = BoostedPredictor(encoding, stored).predict(held.take(np.arange(len(held))))
     target = held.take(np.arange(len(held)))["target"]
     if encoding.task == "regression":

@@ -13,14 +13,15 @@ from small_dataset import dataset, encoding_of, table
 from train_process import work
 
 from shoestring.backends.folder_store import FolderStore
+from shoestring.core.types import Need
 from shoestring.data.families import FAMILIES, register
 from shoestring.data.loading.open_split import open_split
 from shoestring.data.recipe import Recipe
 from shoestring.data.run_records import read_record
 from shoestring.data.storage.blobs import load_manifest
-from shoestring.runtime.admission.build_question import with_recipe_limits
 from shoestring.runtime.admission.result_keys import StageInputs, StageWork, pod_closure
 from shoestring.stages import evaluate, train
+from shoestring.training.families.recipe_needs import RecipeNeeds
 from shoestring.training.model_record import ModelRecord
 from shoestring.training.predict import predict
 
@@ -50,7 +51,7 @@ def test_a_family_of_another_package_is_trained_evaluated_and_priced(tmp_path: P
     found = predict(store, outcome.key, open_split(store, load_manifest(store, key), "test"))
     assert found.shape == (100, 2) and found[0, 1] == pytest.approx(table(400, 0)["y"].mean(), abs=0.05)
     assert outcome.metrics["val_log_loss"] == pytest.approx(model.val_loss)
-    assert with_recipe_limits(train.NEED, recipe).cpu_us_per_row == 0.5
+    assert RecipeNeeds(recipe).of_stage(train.NEED).cpu_us_per_row == 0.5
     inputs = {"data": key, "model": outcome.key}
     done = evaluate.run(replace(work(tmp_path, key), stage="evaluate", recipe=recipe, inputs=inputs))
     assert done.metrics["log_loss"] == pytest.approx(done.metrics["log_loss_class_prior"], abs=0.02)
@@ -72,9 +73,11 @@ def test_the_code_of_a_family_counts_where_it_is_used_and_nowhere_else() -> None
         nets, trees = of["table_net", stage], of["boosted", stage]
         assert nets.digest != trees.digest
         assert {"torch"} == {*nets.libraries} - {*trees.libraries}
-        assert {"lightgbm"} == {*trees.libraries} - {*nets.libraries}
+        # Every evaluation has those of the baseline, which is boosted.
+        more = {"lightgbm"} if stage == "train" else set[str]()
+        assert more == {*trees.libraries} - {*nets.libraries}
         assert "shoestring.training.families.table_net.net" not in trees.modules
-        assert "shoestring.training.families.boosted.forest" not in nets.modules
+        assert ("shoestring.training.families.boosted.forest" in nets.modules) == (stage == "evaluate")
 
 
 @pytest.mark.parametrize("family", ["table_net", "boosted"])
@@ -82,10 +85,10 @@ def test_a_wider_table_costs_more_to_train_on(family: str) -> None:
     recipe = recipe_of(family=family)
     narrow = encoding_of(table(100, 0))
     wide = narrow.model_copy(update={"features": narrow.features * 30})
-    found = [with_recipe_limits(train.NEED, recipe, 0, each, 1000) for each in (narrow, wide)]
+    found = [RecipeNeeds(recipe, 1000, encoding=each).of_stage(train.NEED) for each in (narrow, wide)]
     assert found[1].cpu_us_per_row > 2 * found[0].cpu_us_per_row > 0
     # Before the data set is encoded, its width is estimated from the bytes of a row.
-    guesses = [with_recipe_limits(train.NEED, recipe, row_bytes, None, 1000) for row_bytes in (40, 4000)]
+    guesses = [RecipeNeeds(recipe, 1000, row_bytes).of_stage(train.NEED) for row_bytes in (40, 4000)]
     assert guesses[1].cpu_us_per_row > 2 * guesses[0].cpu_us_per_row > 0
 
 
@@ -98,16 +101,17 @@ def test_a_wider_table_costs_more_to_train_on(family: str) -> None:
 )
 def test_settings_that_take_longer_cost_more(less: dict[str, object], more: dict[str, object]) -> None:
     costs = [
-        with_recipe_limits(train.NEED, recipe_of(**each), 400, None, 1000).cpu_us_per_row
-        for each in (less, more)
+        RecipeNeeds(recipe_of(**each), 1000, 400).of_stage(train.NEED).cpu_us_per_row for each in (less, more)
     ]
     assert costs[1] > 1.5 * costs[0]
 
 
 def test_the_speeds_of_families_are_learned_apart() -> None:
-    names = {with_recipe_limits(train.NEED, recipe_of(family=each)).work for each in ("table_net", "boosted")}
+    names = {
+        RecipeNeeds(recipe_of(family=each)).of_stage(train.NEED).work for each in ("table_net", "boosted")
+    }
     assert names == {"a table_net", "a boosted"}
-    rounds = with_recipe_limits(train.NEED, recipe_of(family="boosted"))
+    rounds = RecipeNeeds(recipe_of(family="boosted")).of_stage(train.NEED)
     assert (rounds.passes, rounds.min_passes, rounds.reads) == (1000, 1, "scan")
 
 
@@ -123,3 +127,18 @@ def test_a_model_is_read_with_the_settings_of_its_family(tmp_path: Path) -> None
     found = predict(store, outcome.key, rows)
     target = rows.take(np.arange(len(rows)))["target"]
     assert -np.log(found[np.arange(100), target]).mean() == pytest.approx(model.val_loss)
+
+
+def test_an_evaluation_pays_for_its_baseline_where_the_store_does_not_have_it() -> None:
+    def need(has_baseline: bool = False, **keys: object) -> Need:
+        needs = RecipeNeeds(recipe_of(**keys), 10_000, 80, has_baseline=has_baseline)
+        return needs.of_stage(evaluate.NEED)
+
+    paid, with_one = need(family="table_net"), need(True, family="table_net")
+    assert (with_one.setup_s, with_one.cpu_us_per_row) == (
+        evaluate.NEED.setup_s,
+        evaluate.NEED.cpu_us_per_row,
+    )
+    assert paid.setup_s > with_one.setup_s and paid.cpu_us_per_row > 5 * with_one.cpu_us_per_row
+    assert need(family="boosted") == with_one.model_copy(update={"work": "a boosted"}), "it is the model"
+    assert need(family="boosted", leaves=8).cpu_us_per_row == paid.cpu_us_per_row

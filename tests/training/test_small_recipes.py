@@ -60,7 +60,7 @@ def columns(values: np.ndarray, names: list[str]) -> dict[str, Any]:
     return dict(zip(names, values.T, strict=True))
 
 
-FAMILIES = pytest.mark.parametrize("family", ["table_net", "boosted"])
+FAMILIES = pytest.mark.parametrize("family", ["table_net", "boosted", "linear"])
 
 
 @FAMILIES

@@ -30,7 +30,7 @@ from shoestring.config.yaml_files import read_text
 from shoestring.core import store_layout
 from shoestring.core.errors import ShoestringError, UnknownName, UsageError
 from shoestring.core.interfaces import Store
-from shoestring.data.recipe import find_recipe
+from shoestring.data.recipe_files import find_recipe
 from shoestring.reporting.run_reader import read_run_story
 from shoestring.reporting.summary import RunSummary, summarise_run
 from shoestring.runtime.records.run_setup import check_run_id, run_id_of_label

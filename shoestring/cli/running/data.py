@@ -18,7 +18,7 @@ from shoestring.cli.named_runs import named_run_id
 from shoestring.cli.options import JsonOption, SeedOption
 from shoestring.cli.world_source import DEFAULT_WORLD, WorldSource, takes_world
 from shoestring.core.interfaces import StoreInventory
-from shoestring.data.recipe import find_recipe
+from shoestring.data.recipe_files import find_recipe
 from shoestring.data.retention.verification import ALL, BytesCheck, DamagedObject, StoredDigests
 from shoestring.reporting.number_text import quantity, size, utc_time
 from shoestring.reporting.runs.model_lineage import ModelLineage, trace_model

@@ -18,7 +18,7 @@ from shoestring.cli.options import (
 )
 from shoestring.cli.world_source import DEFAULT_WORLD, WorldSource, takes_world
 from shoestring.core.canonical_json import json_text
-from shoestring.data.recipe import find_recipe
+from shoestring.data.recipe_files import find_recipe
 from shoestring.routing.analysis.outline import OutlinePlan, StageOutline, pareto_front, stage_outlines
 from shoestring.routing.candidates import format_text
 from shoestring.routing.pages.explain import as_text

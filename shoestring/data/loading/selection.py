@@ -1,14 +1,17 @@
-"""Selections: the rows of a split that an epoch consists of, stored as a blob and named by its digest."""
+"""Rows that are chosen from a split: a selection, which an epoch consists of, and which is stored as a blob
+and named by its digest; and the rows of a validation."""
 
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
 from shoestring.core.errors import DataError
 from shoestring.core.interfaces import Store
-from shoestring.data.loading.samples import Positions, SampleReader
+from shoestring.data.loading.samples import Positions, SampleReader, Samples
 from shoestring.data.loading.shuffle import sample_indices
 from shoestring.data.storage.blobs import open_blob, put_blob
 
@@ -40,3 +43,21 @@ def read_selection(store: Store, sha256: str, rows: int) -> Positions:
     if not 0 <= positions.min() <= positions.max() < rows:
         raise DataError(f"the selection {sha256} is of another split: it names rows beyond {rows:,}")
     return positions
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationShare:
+    """All rows of a validation split, or a share of them that is always the same. A `ValidationRows`."""
+
+    rows: SampleReader
+    seed: int
+    share: float = 1.0
+
+    def batches(self, batch_rows: int) -> Iterator[Samples]:
+        if self.share == 1:
+            yield from self.rows.scan(batch_rows)
+            return
+        count = max(1, int(self.share * len(self.rows)))
+        chosen = np.sort(sample_indices(len(self.rows), self.seed, 0, 0, count))
+        for start in range(0, count, batch_rows):
+            yield self.rows.take(chosen[start : start + batch_rows])

@@ -177,9 +177,9 @@ def _fit_sentence(results: EvaluationResults, name: str, fit: BaselineFit) -> st
     took = f"took {_cost_text(fit.elapsed_s, fit.cpu_s, fit.usd)}"
     if fit.limit_s is not None:
         took = f"was allowed {number_text.duration(fit.limit_s)} ({fit.limit_reason}), and {took}"
-    paid = "" if fit.run_id in ("", results.run_id) else f" Run {fit.run_id} fitted it and paid for it."
+    paid = "" if fit.run_id in ("", results.run_id) else f" Run {fit.run_id} trained it and paid for it."
     name = number_text.capitalized(name)
-    return f"{name} {took}: {used} of {fitted} iterations used; {fit.stop_reason}.{paid}"
+    return f"{name} {took}: {used} of {fitted} rounds used; {fit.stop_reason}.{paid}"
 
 
 def _conditions(results: EvaluationResults, run_id: str) -> Html:

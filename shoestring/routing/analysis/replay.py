@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import ValidationError
 
 from shoestring.core.errors import UsageError
-from shoestring.core.record import Record, record_bytes
+from shoestring.core.record import SCHEMA_VERSION, Record, record_bytes
 from shoestring.routing.algorithm import ALGORITHM_VERSION
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Decision
@@ -46,8 +46,10 @@ def replay(data: bytes) -> Replay:
             text=f"not replayable: version {version} of the algorithm made it, and this code has version "
             f"{ALGORITHM_VERSION}; replay it with the code of that time",
         )
-    # A decision that the schema version before wrote is the same one, with its version.
     decision = decide(recorded.question)
+    if recorded.schema_version != SCHEMA_VERSION:
+        # A decision of the version before is the same one in this form.
+        data = record_bytes(recorded)
     remade = record_bytes(decision.model_copy(update={"schema_version": recorded.schema_version}))
     if remade == data:
         return Replay(verdict="same")

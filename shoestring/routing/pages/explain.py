@@ -157,6 +157,7 @@ def _limits(decision: Decision) -> PageRows:
         *([("engine", engine_text(question))] if question.engine else []),
         *([("search", _gap_text(decision.optimality_gap_ppm))] if decision.optimality_gap_ppm != 0 else []),
         *_other_policy(decision),
+        *((("family", f"{question.family.name}: {question.family.reason}"),) if question.family else ()),
         *(("note", note) for note in question.notes),
     ]
 

@@ -16,6 +16,7 @@ from shoestring.core.interfaces import Store
 from shoestring.core.pod_ref import LAUNCHER_VARIABLE, PodRef
 from shoestring.core.record import record_bytes
 from shoestring.data.run_records import Run, RunRecord, RunStart, open_run, read_record
+from shoestring.routing.decide import with_family
 from shoestring.routing.decision import Decision
 from shoestring.routing.offers.enumerate import enumerate_offers
 from shoestring.routing.pages.refusal_text import refusal_text
@@ -84,7 +85,8 @@ def admission_decision(
     """
     check_run_limits(world, request.budget_usd, request.recipe.campaign)
     check_stage_names(request)
-    question = build_question(world, stage_request_at_start(world, request, spent_usd, stage_budgets))
+    request_at_start = stage_request_at_start(world, request, spent_usd, stage_budgets)
+    question = with_family(build_question(world, request_at_start))
     return decide_with_headroom(question, enumerate_offers(question), world.policy)
 
 

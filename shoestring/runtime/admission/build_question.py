@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -18,14 +18,13 @@ from shoestring.core.record import digest, record_bytes
 from shoestring.core.types import STANDARD_CLASS, Format, Need, Pool, StockOut
 from shoestring.data.formats.volume_probe import reading_fields
 from shoestring.data.recipe import Recipe
-from shoestring.data.source import TextSettings
-from shoestring.data.sources.images.image_needs import with_images
 from shoestring.data.storage.blobs import load_manifest
 from shoestring.pricing.learned.learning import learn
 from shoestring.routing.dag import UpstreamStage
 from shoestring.routing.policy.migration import exploration_sd
 from shoestring.routing.question import Question, stage_memory_gb
-from shoestring.runtime.admission.result_keys import lookup_keys, without_paid_part
+from shoestring.routing.question_parts import FamilyOption
+from shoestring.runtime.admission.result_keys import has_baseline, lookup_keys, with_known_family
 from shoestring.runtime.admission.stage_request import (
     CachedResults,
     StageInputs,
@@ -33,16 +32,11 @@ from shoestring.runtime.admission.stage_request import (
     cached_results,
     stage_work,
 )
-from shoestring.runtime.admission.stages import FAMILY_STAGES
 from shoestring.runtime.records.commitments import with_used_hours
 from shoestring.runtime.records.egress_usage import with_egress_usage
 from shoestring.runtime.records.policy_trial import rollback_reason
 from shoestring.runtime.records.receipt_history import KnownReceipts, current_stockouts, known_receipts
-from shoestring.training.families.data_shape import recipe_shape
-from shoestring.training.families.registry import family_of
-
-BPE_US_PER_BYTE = 1.5
-"""Estimated microseconds of a reference core to train and apply a byte-pair vocabulary, for each byte."""
+from shoestring.training.families.recipe_needs import RecipeNeeds
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,51 +48,6 @@ class InputSize:
     format: Format | None
     storage_class: str = STANDARD_CLASS
     encoding: Encoding | None = None
-
-
-def with_recipe_limits(
-    need: Need, recipe: Recipe, row_bytes: int = 0, encoding: Encoding | None = None, rows: int = 0
-) -> Need:
-    """Return the need with the name of its work, for the family and the samples of the recipe.
-
-    An elastic stage reads its data at most as often as the recipe allows. An epoch over a share of the rows
-    is that share of a pass.
-
-    `row_bytes`: of the input of the first stage of a question, whose later ones are computed from it; `rows`:
-    of this input. `encoding`: of the data set, once it is encoded.
-    """
-    need = need.model_copy(update={"work": need.work or work_name(recipe, need.stage)})
-    if recipe.text is not None and need.stage == "preprocess":
-        need = with_vocabulary(need, recipe.text)
-    if recipe.image is not None:
-        need = with_images(need, recipe.image, row_bytes)
-    family, shape = family_of(recipe.train), recipe_shape(recipe, rows, row_bytes, encoding)
-    if need.stage == "train":
-        need = family.train_need(need, shape)
-    if need.stage == "evaluate":
-        need = family.evaluate_need(need, shape)
-    if recipe.text is not None and need.stage == "evaluate":
-        # It reads the test split alone. The baselines of texts take a second, and are made each time.
-        test_us = need.cpu_us_per_row * recipe.split.test
-        changed = {"cpu_us_per_row": test_us, "once_setup_s": 0.0, "once_cpu_us_per_row": 0.0}
-        need = need.model_copy(update=changed)
-    if not need.elastic:
-        return need
-    passes = min(need.passes, float(recipe.train.max_epochs)) * recipe.train.rows_share
-    return need.model_copy(update={"passes": passes, "min_passes": min(need.min_passes, passes)})
-
-
-def work_name(recipe: Recipe, stage: str) -> str:
-    """Return the name under which the speed of a stage is learned: families of models differ in it."""
-    return f"{recipe.name} {recipe.train.family}" if stage in FAMILY_STAGES else recipe.name
-
-
-def with_vocabulary(need: Need, text: TextSettings) -> Need:
-    """Return the need of preprocess for texts: it may train a vocabulary."""
-    if text.vocabulary is None:
-        return need
-    row_bytes = text.row_tokens * text.bytes_per_token
-    return need.model_copy(update={"cpu_us_per_row": BPE_US_PER_BYTE * row_bytes})
 
 
 def with_min_memory(needs: tuple[Need, ...], rows: int, min_memory_gb: float) -> tuple[Need, ...]:
@@ -161,6 +110,7 @@ class QuestionContext:
     prices: PriceBook
     size: InputSize
     needs: tuple[Need, ...]
+    families: tuple[FamilyOption, ...]
     cache_key: str
     cached: CachedResults
     known: KnownReceipts
@@ -170,17 +120,21 @@ class QuestionContext:
 
 def read_context(world: World, request: StageRequest) -> QuestionContext:
     """Read the cluster, the prices, the cache and the receipts for a question."""
-    recipe, store, now = request.recipe, world.store, world.clock.now()
+    store, now = world.store, world.clock.now()
     prices, pools = world.prices.book(), world.cluster.pools()
-    size, work = input_size(world, recipe, request.inputs.upstream), stage_work(world, request)
+    size = input_size(world, request.recipe, request.inputs.upstream)
+    work = with_known_family(store, stage_work(world, request))
     # Results of an external component are not cached here.
     keys = lookup_keys(world, work) if request.metered else ()
-    limited = tuple(
-        with_recipe_limits(
-            without_paid_part(world, each, work), recipe, size.row_bytes, size.encoding, size.rows
-        )
-        for each in request.needs
+    is_evaluation = work.stage == "evaluate"
+    recipe_needs = RecipeNeeds(
+        work.recipe if is_evaluation else request.recipe,
+        size.rows,
+        size.row_bytes,
+        size.encoding,
+        has_baseline=is_evaluation and has_baseline(world, work),
     )
+    limited = tuple(map(recipe_needs.of_stage, request.needs))
     known = known_receipts(store, request.run_id, [each.stage for each in limited], request.began_at)
     stockouts, stockout_notes = current_stockouts(store, now)
     unpriced = unpriced_note(size, prices.tariffs)
@@ -190,6 +144,7 @@ def read_context(world: World, request: StageRequest) -> QuestionContext:
         prices=prices,
         size=size,
         needs=with_min_memory(limited, size.rows, request.min_memory_gb),
+        families=family_options(world, request, recipe_needs, known, pools),
         cache_key=next(iter(keys), ""),
         cached=cached_results(world, request, keys),
         known=known,
@@ -197,6 +152,45 @@ def read_context(world: World, request: StageRequest) -> QuestionContext:
         # The world notes unusable nodes and prices when they are read, so its notes come last.
         notes=(*world.notes, *known.notes, *stockout_notes, *unpriced, *request_notes(world, request)),
     )
+
+
+def family_options(
+    world: World,
+    request: StageRequest,
+    recipe_needs: RecipeNeeds,
+    known: KnownReceipts,
+    pools: tuple[Pool, ...],
+) -> tuple[FamilyOption, ...]:
+    """Return the families that the built-in training may choose among; none where the recipe names one, or
+    for another stage.
+
+    A training that continues from a checkpoint keeps its family.
+    """
+    recipe, rows = request.recipe, recipe_needs.rows
+    is_training = request.needs[0].stage == "train" and request.origin is None and request.metered
+    if not is_training or not recipe.leaves_family_open:
+        return ()
+    options = list[FamilyOption]()
+    for settings in recipe.families:
+        if request.family not in ("", settings.family):
+            continue
+        of_family = replace(request, recipe=recipe.with_family(settings.family))
+        need = replace(recipe_needs, recipe=of_family.recipe).of_stage(request.needs[0])
+        (need,) = with_min_memory((need,), rows, request.min_memory_gb)
+        keys = lookup_keys(world, stage_work(world, of_family))
+        cached = cached_results(world, of_family, keys)
+        options.append(
+            FamilyOption(
+                name=settings.family,
+                need=need,
+                enough_samples=int(rows * min(need.passes, settings.enough_epochs * settings.rows_share)),
+                learned=learn(known.receipts, (need,), pools),
+                cache_key=next(iter(keys), ""),
+                cached_outcome=cached.key,
+                cached_later_stages=cached.later,
+            )
+        )
+    return tuple(options)
 
 
 def build_question(world: World, request: StageRequest) -> Question:
@@ -223,6 +217,7 @@ def question_in(read: QuestionContext, world: World, request: StageRequest) -> Q
         cached_format=read.cached.format,
         cached_storage_class=read.cached.storage_class,
         cached_later_stages=read.cached.later,
+        families=read.families,
         budget_usd=request.budget_usd,
         spent_usd=request.spent_usd,
         held_usd=request.held_usd,

@@ -31,6 +31,7 @@ from shoestring.runtime.admission.result_keys import (
     listed_contents,
     pod_closure,
     shared_key,
+    with_known_family,
 )
 from shoestring.runtime.admission.stage_request import next_inputs
 
@@ -122,6 +123,7 @@ def _explain_stage(
     earlier: list[EarlierResult],
     is_input_known: bool,
 ) -> tuple[StageCaching, StageOutcome | None]:
+    work = with_known_family(world.store, work)
     closure = pod_closure(work)
     libraries = known_libraries(world, work.image, work.stage, closure.libraries)
     key, fields = shared_key(work, libraries or {}, contents or {})

@@ -9,24 +9,27 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pydantic import JsonValue
 
 from shoestring.config.world import World
 from shoestring.core import store_layout
 from shoestring.core.errors import DataError, NotInStore, StageFailed
+from shoestring.core.interfaces import Store
 from shoestring.core.pod_ref import ClusterPod
 from shoestring.core.record import StoredRecord, digest, record_bytes
-from shoestring.core.types import Need, StageOutcome
+from shoestring.core.types import StageOutcome
 from shoestring.data.recipe import Recipe
 from shoestring.data.run_records import read_record
 from shoestring.data.storage import cache
 from shoestring.data.storage.blobs import put_blob
 from shoestring.data.storage.import_closure import ImportClosure, import_closure, library_versions
-from shoestring.runtime.admission.stages import FAMILY_STAGES, stage_module
+from shoestring.runtime.admission.stages import stage_module
 from shoestring.stages.work import Origin
-from shoestring.training.families.registry import family_module
+from shoestring.training.families.recipe_needs import FAMILY_STAGES
+from shoestring.training.families.registry import family_modules
+from shoestring.training.model_record import ModelRecord
 
 # The recipe's settings of money and time, which no result depends on.
 BUDGET_SETTINGS = {"budget_usd", "stage_budgets_usd", "campaign", "deadline_s", "priority"}
@@ -66,12 +69,25 @@ class StageWork:
     origin: Origin | None = None
 
 
+def with_known_family(store: Store, work: StageWork) -> StageWork:
+    """Return the work with the family of the model that it reads, and before there is one with the preferred
+    one of the recipe's."""
+    recipe = work.recipe
+    if not recipe.leaves_family_open or work.stage not in FAMILY_STAGES or work.origin is not None:
+        return work
+    if not work.inputs.side_input:
+        return replace(work, recipe=recipe.with_family(recipe.families[0].family))
+    settings = read_record(store, work.inputs.side_input, ModelRecord).settings
+    return replace(work, recipe=recipe.model_copy(update={"train": settings}))
+
+
 def lookup_keys(world: World, work: StageWork) -> tuple[str, ...]:
     """Return the keys under which a router looks for the stage's result; none if its libraries are unknown,
     or the content of a remote source.
 
     The first is that of all runs, unless other runs cannot use the result. The second is the run's own.
     """
+    work = with_known_family(world.store, work)
     code, libraries = stage_code(work)
     versions = known_libraries(world, work.image, work.stage, libraries)
     if versions is None or (contents := input_contents(world, work)) is None:
@@ -102,6 +118,7 @@ def publish_result(world: World, work: StageWork, outcome: StageOutcome) -> Stag
 
     That is another run's, where that was published while this pod computed the same. Raises StoreFull.
     """
+    work = with_known_family(world.store, work)
     record_libraries(world, work)
     key, made_from = saving_key(world, work, outcome.only_its_run)
     sources = pod_closure(work).sources
@@ -131,7 +148,7 @@ def pod_closure(work: StageWork) -> ImportClosure:
     """Return the code that this pod has for a stage, with that of the family that it trains or uses."""
     if work.origin is not None:
         return import_closure(work.origin.module)
-    family = (family_module(work.recipe.train),) if work.stage in FAMILY_STAGES else ()
+    family = family_modules(work.recipe.train) if work.stage in FAMILY_STAGES else ()
     return import_closure(stage_module(work.stage).__name__, *family)
 
 
@@ -176,6 +193,7 @@ def check_libraries(world: World, work: StageWork) -> None:
     An image that changes under its name is found this way, the first time that a result of the old one is
     used.
     """
+    work = with_known_family(world.store, work)
     if record_libraries(world, work):
         raise StageFailed(
             f"{work.image} has other libraries than when the cached result of {work.stage} was made: they "
@@ -183,22 +201,15 @@ def check_libraries(world: World, work: StageWork) -> None:
         )
 
 
-def without_paid_part(world: World, need: Need, work: StageWork) -> Need:
-    """Return a stage's need without the part that is paid once, if its result is in the store already."""
-    if not (need.once_setup_s or need.once_cpu_us_per_row) or not work.inputs.upstream:
-        return need
-    once = stage_module(need.stage)
-    closure = import_closure(once.ONCE_MODULE)
-    versions = known_libraries(world, work.image, need.stage, closure.libraries)
-    if versions is None or not once.is_paid(
-        world.store, work.inputs.upstream, work.seed, closure.digest, versions
-    ):
-        return need
-    left = {
-        "setup_s": max(0.0, need.setup_s - need.once_setup_s),
-        "cpu_us_per_row": max(0.0, need.cpu_us_per_row - need.once_cpu_us_per_row),
-    }
-    return need.model_copy(update=left | {"once_setup_s": 0.0, "once_cpu_us_per_row": 0.0})
+def has_baseline(world: World, work: StageWork) -> bool:
+    """Return whether the baseline of an evaluation is in the store, where its libraries are known."""
+    # Imported here: a router of another stage does not need it.
+    from shoestring.evaluation.baselines import baseline_key_fields, baseline_libraries, is_stored
+
+    versions = known_libraries(world, work.image, work.stage, baseline_libraries())
+    if versions is None or not work.inputs.upstream:
+        return False
+    return is_stored(world.store, baseline_key_fields(work.inputs.upstream, work.seed, versions))
 
 
 def _keys(

@@ -19,7 +19,7 @@ from shoestring.data.recipe import Recipe
 from shoestring.data.storage import cache
 from shoestring.data.storage.blobs import load_manifest
 from shoestring.routing.dag import UpstreamStage, build_dag
-from shoestring.routing.question import CachedOutcome
+from shoestring.routing.question_parts import CachedOutcome
 from shoestring.runtime.admission.result_keys import StageInputs as StageInputs
 from shoestring.runtime.admission.result_keys import StageWork, lookup_keys
 from shoestring.runtime.admission.stages import is_builtin
@@ -51,6 +51,7 @@ class StageRequest:
 
     `notes` and `min_memory_gb` come from earlier attempts. `min_memory_gb` applies even if the stage's need
     is less. `upstream` are the stages that the remaining ones come after and that need no planning any more.
+    `family` is that of the checkpoint that a training continues; empty: it has none.
     `engine_s` is the part of `deadline_left_s` that the engine takes.
     """
 
@@ -74,6 +75,7 @@ class StageRequest:
     origin: Origin | None = None
     metered: bool = True
     upstream: tuple[UpstreamStage, ...] = ()
+    family: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,6 @@ from types import ModuleType
 
 from shoestring.core.errors import UnknownName
 
-FAMILY_STAGES = ("train", "evaluate")
-"""The built-in stages that run the code of the recipe's model family."""
-
 
 def stage_names() -> list[str]:
     """Return the names of the built-in stages, sorted."""

@@ -15,7 +15,8 @@ from shoestring.config.world import World
 from shoestring.core.errors import UnknownName, UsageError
 from shoestring.core.record import validation_message
 from shoestring.core.types import Need
-from shoestring.data.recipe import Recipe, find_recipe
+from shoestring.data.recipe import Recipe
+from shoestring.data.recipe_files import find_recipe
 from shoestring.data.run_records import open_run
 from shoestring.routing.decision import Decision
 from shoestring.runtime.admission.admit import admission_decision

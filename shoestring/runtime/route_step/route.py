@@ -10,13 +10,15 @@ from typing import Any
 
 from shoestring.config.world import World
 from shoestring.core import store_layout
+from shoestring.core.attempt_id import AttemptId
 from shoestring.core.errors import BudgetExceeded, LedgerConflict
+from shoestring.core.interfaces import Store
 from shoestring.core.record import digest, record_bytes
 from shoestring.core.text import join_names
 from shoestring.data.run_records import Run, read_record
 from shoestring.data.storage.blobs import put_blob
 from shoestring.routing.dag import build_dag
-from shoestring.routing.decide import choose
+from shoestring.routing.decide import choose, with_family
 from shoestring.routing.decision import Choice, Decision
 from shoestring.routing.offers.enumerate import enumerate_offers
 from shoestring.routing.pages.explain import as_markdown
@@ -51,6 +53,7 @@ from shoestring.runtime.route_step.retry import (
 from shoestring.runtime.route_step.shared_result import SharedResult
 from shoestring.spending.ledger.account import AccountState
 from shoestring.spending.ledger.ledger import Ledger
+from shoestring.training.checkpoints import read_pointer
 
 # How often a router decides again after another run took the money between its decision and its reservation.
 MAX_RACES = 5
@@ -81,7 +84,19 @@ def stage_request(
         min_memory_gb=retry.min_memory_gb,
         origin=request.origin,
         metered=request.metered,
+        family=checkpoint_family(world.store, run.run_id) if request.needs[0].elastic else "",
     )
+
+
+def checkpoint_family(store: Store, run_id: str) -> str:
+    """Return the family whose training a run's checkpoint continues; empty: it has none, or its recipe names
+    the family."""
+    attempt = read_pointer(store, run_id).attempt
+    if not attempt:
+        return ""
+    key = store_layout.decision(run_id, str(AttemptId(run_id, "train", attempt)))
+    chosen = read_record(store, key, Decision).question.family
+    return chosen.name if chosen else ""
 
 
 def money_fields(world: World, run: Run, ledger: Ledger, state: AccountState) -> dict[str, Any]:
@@ -160,6 +175,9 @@ def reserve_choice(
         question = shared.noted(ask())
         offers = enumerate_offers(question)
         question = leaving_exits(question, offers, world.policy)
+        if question.families:
+            question = with_family(question)
+            offers = enumerate_offers(question)
         decision = choose(question, offers)
         if decision.choice is None and may_be_late(run, question):
             decision = choose(question.without_deadline(), offers)

@@ -23,7 +23,8 @@ from shoestring.pricing.learned.learning import learn
 from shoestring.routing.dag import build_dag
 from shoestring.routing.decision import Decision
 from shoestring.routing.policy.migration import exploration_sd
-from shoestring.routing.question import ExistingPod, Question
+from shoestring.routing.question import Question
+from shoestring.routing.question_parts import ExistingPod
 from shoestring.runtime.admission.build_question import time_fields
 from shoestring.runtime.admission.first_request import next_attempt
 from shoestring.runtime.records.current_prices import current_quote

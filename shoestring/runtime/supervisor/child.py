@@ -58,6 +58,7 @@ class ChildJob(Record):
     storage_class: str = STANDARD_CLASS
     planned_samples: int | None = None
     may_ask_for_pool: bool = False
+    family: str = ""
 
 
 class ChildResult(Record):
@@ -142,7 +143,7 @@ def make_work(job: ChildJob, scratch: Path, stop: StopSignal) -> Work:
         attempt=job.attempt,
         seed=record.seed,
         inputs=job.inputs,
-        recipe=record.recipe,
+        recipe=record.recipe.with_family(job.family) if job.family else record.recipe,
         format=job.format,
         cores=job.cores,
         store=world.store,

@@ -54,6 +54,7 @@ def start_child(
         origin=attempt.origin,
         storage_class=attempt.choice.storage_class,
         planned_samples=attempt.choice.samples or None,
+        family=family.name if (family := attempt.decision.question.family) else "",
     )
     (scratch / JOB_FILE).write_bytes(record_bytes(job))
     command = [sys.executable, "-m", STAGE_PROCESS, str(scratch)]

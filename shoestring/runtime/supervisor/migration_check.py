@@ -213,6 +213,7 @@ def remaining_question(attempt: Attempt, running: RunningStage, monitor: Migrati
     return question.model_copy(
         update={
             "asked_at": now,
+            "families": (),
             "learned": (*learned, *others),
             "exploration_sd": exploration_sd(world.policy, need, running.migrations + 1),
             "needs": (remaining_need(need, attempt), *question.needs[1:]),

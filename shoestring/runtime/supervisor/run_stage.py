@@ -129,9 +129,9 @@ def publish(attempt: Attempt, outcome: StageOutcome) -> StageOutcome:
 
 def decided_work(run: Run, decision: Decision, origin: Origin | None) -> StageWork:
     """Return what the result of a decision's stage depends on."""
-    question = decision.question
+    question, recipe = decision.question, run.record.recipe
     return StageWork(
-        recipe=run.record.recipe,
+        recipe=recipe.with_family(question.family.name) if question.family else recipe,
         seed=question.seed,
         run_id=question.run_id,
         stage=question.stage,

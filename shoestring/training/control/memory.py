@@ -1,4 +1,4 @@
-"""What a controller remembers over a restart.
+"""The memory of a controller over a restart.
 
 The forecast is not remembered: it is about the machine and the price of one start.
 """
@@ -16,7 +16,7 @@ from shoestring.training.control.schedule import EarlyStopping, LearningRateSche
 
 
 class ControllerMemory(Record):
-    """The decisions of a training that the next start goes on with. Losses are null before the first
+    """The decisions of a training that the next start continues with. Losses are null before the first
     validation."""
 
     schedule: LearningRateSchedule
@@ -32,7 +32,7 @@ class ControllerMemory(Record):
 
 
 def remember(controller: Controller, rows_per_s: float) -> ControllerMemory:
-    """Return what the next start goes on with. `rows_per_s`: the throughput that its schedule assumes."""
+    """Return what the next start continues with. `rows_per_s`: the throughput that its schedule assumes."""
     stopping = controller.early_stopping
     return ControllerMemory(
         schedule=controller.schedule,

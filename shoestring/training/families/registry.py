@@ -12,7 +12,10 @@ from shoestring.training.families.data_shape import DataShape
 
 if TYPE_CHECKING:
     from shoestring.core.datasets import Encoding
-    from shoestring.training.task import TrainingTask
+    from shoestring.training.task import TrainedModel, TrainingTask
+
+
+MANY_ROWS = 1 << 60
 
 
 class Family(Protocol):
@@ -36,12 +39,26 @@ class Family(Protocol):
     def predictor(self, encoding: Encoding, weights: bytes) -> Predictor: ...
 
 
+class Ensemble(Family, Protocol):
+    """A family without a learner of its own, whose members are trained by theirs."""
+
+    def train(self, task: TrainingTask) -> TrainedModel: ...
+
+
 def family_of(settings: FamilySettings) -> Family:
     """Return the family that settings belong to."""
     found: Family = resolve_name(FAMILIES[settings.family])(settings)
     return found
 
 
-def family_module(settings: FamilySettings) -> str:
-    """Return the module whose imports reach all code of a family."""
-    return FAMILIES[settings.family].partition(":")[0]
+def whole_training(settings: FamilySettings, shape: DataShape) -> tuple[float, float]:
+    """Return the seconds of a reference core before the first sample of a training that ends by itself, and
+    the microseconds of the rest for each row."""
+    need = family_of(settings).train_need(Need(stage="train"), shape)
+    return need.setup_s, need.cpu_us_per_row * settings.expected_epochs
+
+
+def family_modules(settings: FamilySettings) -> tuple[str, ...]:
+    """Return the modules whose imports reach all code of a family, and of each that may be a member of it."""
+    members = {each.family for rows in (0, MANY_ROWS) for each in settings.members_for(rows)}
+    return tuple(FAMILIES[name].partition(":")[0] for name in (settings.family, *sorted(members)))

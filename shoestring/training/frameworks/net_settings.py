@@ -6,12 +6,12 @@ from typing import Annotated
 
 from pydantic import Field
 
-from shoestring.data.families import FamilySettings
+from shoestring.data.families import LearnerSettings
 
 Units = Annotated[int, Field(ge=1, le=4096)]
 
 
-class NetSettings(FamilySettings):
+class NetSettings(LearnerSettings):
     """The settings of a network that AdamW trains."""
 
     hidden: tuple[Units, ...] = Field(min_length=1, description="units of each hidden layer")

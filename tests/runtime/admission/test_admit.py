@@ -21,7 +21,8 @@ from shoestring.core import store_layout
 from shoestring.core.errors import BudgetExceeded, BudgetTooSmall, DeadlineTooShort, Refused, UsageError
 from shoestring.core.record import record_bytes
 from shoestring.core.types import Need
-from shoestring.data.recipe import Recipe, read_recipe
+from shoestring.data.recipe import Recipe
+from shoestring.data.recipe_files import read_recipe
 from shoestring.data.run_records import open_run, read_record
 from shoestring.routing.decision import Decision
 from shoestring.runtime.admission.admit import admit, find_or_admit

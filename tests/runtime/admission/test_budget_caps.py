@@ -12,7 +12,8 @@ from runtime_world import CHAIN, INGEST, MONEY, SetClock, begin, concurrent_refu
 from shoestring.config.budgets import Budgets
 from shoestring.config.world import World
 from shoestring.core.errors import BudgetExceeded, Refused
-from shoestring.data.recipe import Recipe, read_recipe
+from shoestring.data.recipe import Recipe
+from shoestring.data.recipe_files import read_recipe
 from shoestring.runtime.admission.admit import admission_decision, admit
 from shoestring.runtime.settlement.settle import settle_run
 from shoestring.spending.ledger.ledger import Ledger, account_names

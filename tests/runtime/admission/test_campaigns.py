@@ -15,7 +15,8 @@ from shoestring.config.budgets import Budgets
 from shoestring.config.policy import Policy, StartPolicy
 from shoestring.config.world import World
 from shoestring.core.errors import BudgetExceeded, NotYet, Refused, UnknownName, UsageError
-from shoestring.data.recipe import Recipe, read_recipe
+from shoestring.data.recipe import Recipe
+from shoestring.data.recipe_files import read_recipe
 from shoestring.data.run_records import Run
 from shoestring.runtime.admission.admit import admit, find_or_admit
 from shoestring.runtime.admission.first_request import after_waiting

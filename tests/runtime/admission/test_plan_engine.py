@@ -18,7 +18,7 @@ from shoestring.config.world import World
 from shoestring.core import store_layout
 from shoestring.core.errors import UsageError
 from shoestring.core.record import record_bytes
-from shoestring.data.recipe import find_recipe
+from shoestring.data.recipe_files import find_recipe
 from shoestring.runtime.admission.first_request import ENGINE_START_S
 from shoestring.runtime.launch.run_request import planned_engine
 from shoestring.runtime.records.engine_times import EngineSample

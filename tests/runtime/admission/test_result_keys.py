@@ -21,10 +21,10 @@ from shoestring.core.errors import StageFailed
 from shoestring.core.pod_ref import ClusterPod
 from shoestring.data.recipe import Recipe
 from shoestring.data.run_records import read_record
-from shoestring.data.storage.import_closure import import_closure, library_versions
-from shoestring.evaluation.fitted_baseline import (
-    FITTING_MODULE,
+from shoestring.data.storage.import_closure import library_versions
+from shoestring.evaluation.baselines import (
     baseline_key_fields,
+    baseline_libraries,
     find_baseline,
     save_baseline,
 )
@@ -34,14 +34,13 @@ from shoestring.runtime.admission.result_keys import (
     StageInputs,
     StageWork,
     check_libraries,
+    has_baseline,
     known_libraries,
     lookup_keys,
     pod_closure,
     record_libraries,
     saving_key,
-    without_paid_part,
 )
-from shoestring.stages import evaluate, train
 
 IMAGE = "registry/train:1"
 POD = ClusterPod("ns", "12345678-1234-1234-1234-123456789012", "stage")
@@ -72,7 +71,12 @@ def world(laptop: Path, tmp_path: Path) -> World:
 @pytest.fixture
 def recipe() -> Recipe:
     return Recipe.model_validate(
-        {"name": "few", "source": {"rows": {"path": "/rows.csv"}}, "target": {"column": "y"}}
+        {
+            "name": "few",
+            "source": {"rows": {"path": "/rows.csv"}},
+            "target": {"column": "y"},
+            "train": {"family": "table_net"},
+        }
     )
 
 
@@ -162,36 +166,21 @@ def older(world: World) -> None:
 
 
 @pytest.mark.parametrize("is_pod", [False, True])
-def test_a_router_that_knows_of_a_fitted_baseline_plans_less_for_the_evaluation(
+def test_a_router_finds_a_baseline_once_the_libraries_of_its_image_are_known(
     world: World, recipe: Recipe, is_pod: bool
 ) -> None:
     router = replace(world, pod=POD) if is_pod else world
-    work = work_of(recipe)
-    closure = import_closure(FITTING_MODULE)
-    fields = baseline_key_fields(
-        work.inputs.upstream, work.seed, closure.digest, library_versions(closure.libraries)
-    )
+    work = replace(work_of(recipe), stage="evaluate")
+    fields = baseline_key_fields(work.inputs.upstream, work.seed, library_versions(baseline_libraries()))
+    assert not has_baseline(router, work)
     fit = BaselineFit(elapsed_s=1, cores=1, iterations=1, fitted_iterations=2, stop_reason="")
     save_baseline(world.store, fields, "boosting", fit, np.ones((3, 2)))
     if is_pod:
-        assert without_paid_part(router, evaluate.NEED, work) == evaluate.NEED
-        record_libraries(router, replace(work, stage="evaluate"))
-    need = without_paid_part(router, evaluate.NEED, work)
-    assert need.setup_s == evaluate.NEED.setup_s - evaluate.NEED.once_setup_s
-    assert need.cpu_us_per_row == evaluate.NEED.cpu_us_per_row - evaluate.NEED.once_cpu_us_per_row
-    other = replace(work, seed=8)
-    assert without_paid_part(router, evaluate.NEED, other) == evaluate.NEED
-    world.store.fetch(store_layout.blob(find_baseline_digest(world, fields))).unlink()
-    assert without_paid_part(router, evaluate.NEED, work) == evaluate.NEED
-
-
-def find_baseline_digest(world: World, fields: dict[str, object]) -> str:
-    found = find_baseline(world.store, fields)  # type: ignore[arg-type]
+        assert not has_baseline(router, work)
+        record_libraries(router, work)
+    assert has_baseline(router, work)
+    assert not has_baseline(router, replace(work, seed=8))
+    found = find_baseline(world.store, fields)
     assert found is not None
-    return found[0].predictions_sha256
-
-
-def test_a_stage_that_pays_nothing_once_keeps_its_need(world: World, recipe: Recipe) -> None:
-    work = work_of(recipe)
-    assert without_paid_part(world, train.NEED, work) == train.NEED
-    assert without_paid_part(world, evaluate.NEED, work) == evaluate.NEED
+    world.store.fetch(store_layout.blob(found[0].predictions_sha256)).unlink()
+    assert not has_baseline(router, work)

@@ -16,7 +16,8 @@ from runtime_world import INGEST, MONEY, SetClock, begin, run_request, small_wor
 from shoestring.config.budgets import Budgets
 from shoestring.config.world import World
 from shoestring.core.errors import ApprovalNeeded, BudgetExceeded, Refused, UsageError
-from shoestring.data.recipe import Recipe, read_recipe
+from shoestring.data.recipe import Recipe
+from shoestring.data.recipe_files import read_recipe
 from shoestring.reporting.run_reader import read_run_story
 from shoestring.runtime.admission.admit import admit, find_or_admit
 from shoestring.runtime.admission.approvals import (

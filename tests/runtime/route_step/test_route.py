@@ -20,14 +20,14 @@ from shoestring.core.pod_ref import PodRef
 from shoestring.core.receipt import Receipt
 from shoestring.core.record import record_bytes
 from shoestring.core.types import Format, Market, StageOutcome
-from shoestring.data.recipe import Recipe, read_recipe
+from shoestring.data.recipe import Recipe
+from shoestring.data.recipe_files import read_recipe
 from shoestring.data.run_records import read_record
 from shoestring.data.storage import cache
 from shoestring.data.storage.blobs import load_manifest
 from shoestring.routing.analysis.replay import replay
 from shoestring.routing.decision import Decision
 from shoestring.runtime.admission.admit import admit
-from shoestring.runtime.admission.build_question import with_recipe_limits
 from shoestring.runtime.admission.first_request import RunRequest
 from shoestring.runtime.admission.result_keys import StageInputs, StageWork, saving_key
 from shoestring.runtime.records.overhead import OverheadTime, overhead_times
@@ -39,6 +39,7 @@ from shoestring.spending.ledger.settlement import book_cost
 from shoestring.spending.meter import Meter
 from shoestring.stages import ingest, preprocess, train
 from shoestring.stages.work import Work
+from shoestring.training.families.recipe_needs import RecipeNeeds
 
 
 class RivalStore(FolderStore):
@@ -77,10 +78,10 @@ def test_an_epoch_over_a_share_of_the_rows_is_that_share_of_a_pass(flights_slice
     )
     passes = [
         (need.passes, need.min_passes)
-        for need in (with_recipe_limits(train.NEED, each) for each in (recipe, tenth, hundredth))
+        for need in (RecipeNeeds(each).of_stage(train.NEED) for each in (recipe, tenth, hundredth))
     ]
     assert passes == [(60.0, 0.1), (6.0, 0.1), (0.01, 0.01)]
-    assert with_recipe_limits(preprocess.NEED, tenth).passes == preprocess.NEED.passes
+    assert RecipeNeeds(tenth).of_stage(preprocess.NEED).passes == preprocess.NEED.passes
 
 
 def reserve_from_rival(world: World, amount_usd: Decimal) -> Callable[[], None]:

@@ -16,13 +16,11 @@ from shoestring.training.families.boosted.features import CategoryTables, tree_t
 from shoestring.training.families.boosted.forest import (
     ROWS_AT_ONCE,
     forest_bytes,
-    outputs,
-    prior_scores,
     read_forest,
     scores,
-    sum_of_losses,
 )
 from shoestring.training.families.boosted.settings import BoostedSettings
+from shoestring.training.families.scores import outputs, prior_scores, sum_of_losses
 
 Array = np.ndarray[Any, np.dtype[Any]]
 OBJECTIVES = {"binary": "binary", "multiclass": "multiclass", "regression": "regression"}
@@ -94,7 +92,12 @@ class BoostedLearner:
 
     def advance(self, plan: StepPlan, feed: Feed) -> Progress:
         feed.pass_over(plan.rows)
-        if (rate := self._rate * plan.rate) != self._params["learning_rate"]:
+        self.grow(plan.rate)
+        return Progress(plan.rows, None)
+
+    def grow(self, rate: float = 1.0) -> None:
+        """Make a round. `rate`: as a multiple of the learning rate."""
+        if (rate := self._rate * rate) != self._params["learning_rate"]:
             self._params["learning_rate"] = rate
             self._booster.reset_parameter({"learning_rate": rate})
         if self._resumed is None:
@@ -106,7 +109,6 @@ class BoostedLearner:
             )
             self._resumed = None
         self.rounds += 1
-        return Progress(plan.rows, None)
 
     def validate(self, rows: ValidationRows, weights: Weights | bytes) -> float:
         known = self._validation.get(rows)

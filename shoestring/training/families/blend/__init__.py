@@ -1,0 +1,1 @@
+"""Blends: the predictions of several models, weighted."""
