@@ -133,7 +133,6 @@ def train(disturb: Disturb, bounds: AdaptationLimits, seed: int, folder: Path) -
         settings=SETTINGS,
         train=reader(rows, encoding),
         validation=reader(signal, encoding),
-        metric="log_loss",
         store=FolderStore(folder),
         meter=meter,
         clock=clock,

@@ -96,7 +96,6 @@ def idle_task(folder: Path, clock: Clock, rows: int, epochs: int, meter: Meter) 
         settings=TableNetSettings(max_epochs=epochs, patience=10**6),
         train=train,
         validation=validation,
-        metric="log_loss",
         store=FolderStore(folder),
         meter=meter,
         clock=clock,

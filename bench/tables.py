@@ -8,7 +8,10 @@ the log loss, or the root of the squared error. A table's ratio is the geometric
 interval is that of Nadeau and Bengio, which knows that the draws share rows (2003, "Inference for the
 generalization error", section 5); p-values of a ratio above 1.02 are corrected by Holm's method.
 
-python bench/tables.py [--draws 10] [--only NAME ...] [--family FAMILY] [--quick]
+Settings and constants of the families are chosen on other tables, those of `bench/tuning_tables.txt`: each
+line has a package, a file, the target and the columns to leave out.
+
+python bench/tables.py [--draws 10] [--only NAME ...] [--family FAMILY] [--tuning] [--quick]
 
 --quick: four tables, one draw; two minutes. Packages that are not installed are left out.
 """
@@ -16,6 +19,7 @@ python bench/tables.py [--draws 10] [--only NAME ...] [--family FAMILY] [--quick
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import math
 import tempfile
 from pathlib import Path
@@ -39,7 +43,7 @@ from shoestring.data.storage.part_writer import open_part
 from shoestring.data.transforms.split import assign_table
 from shoestring.data.transforms.target import is_known
 
-NAMED = Path(__file__).with_name("tables.txt")
+NAMED, TUNING = (Path(__file__).with_name(name) for name in ("tables.txt", "tuning_tables.txt"))
 BUDGET, SPLIT = "0.002", {"train": 0.4, "val": 0.1, "test": 0.5}
 QUICK = ("sklearn: wine_data", "sklearn: diabetes", "causaldata: Mroz", "statsmodels: anes96")
 MOST_RATIO, LEVEL = 1.02, 0.05
@@ -58,6 +62,19 @@ def named_tables(only: list[str]) -> list[tuple[str, str, Frame]]:
             tables.append((name, found[name].target, found[name].read_clean()))
         elif name:
             print(f"{name}: left out, it is not installed")
+    return tables
+
+
+def tuning_tables() -> list[tuple[str, str, Frame]]:
+    """Return name, target and rows of the tables that settings are chosen on, if they are installed."""
+    tables = list[tuple[str, str, Frame]]()
+    for line in TUNING.read_text().splitlines():
+        package, file, target, *left_out = line.replace(":", "").split()
+        if importlib.util.find_spec(package) is None:
+            print(f"{line}: left out, it is not installed")
+            continue
+        table = RealTable(package, file, target, tuple(left_out))
+        tables.append((table.name, target, table.read_clean().dropna(subset=[target])))
     return tables
 
 
@@ -129,13 +146,16 @@ def main() -> None:
     options.add_argument("--draws", type=int, default=10)
     options.add_argument("--only", nargs="*", default=[])
     options.add_argument("--family", default="", help="a family instead of the one that is chosen")
+    options.add_argument("--tuning", action="store_true", help="the tables that settings are chosen on")
     options.add_argument("--quick", action="store_true")
     given = options.parse_args()
     only, draws = (list(QUICK), 1) if given.quick else (given.only, given.draws)
     print(describe())
     found = dict[str, tuple[float, float]]()
     with tempfile.TemporaryDirectory() as name:
-        for number, (table, target, frame) in enumerate(named_tables(only)):
+        for number, (table, target, frame) in enumerate(
+            tuning_tables() if given.tuning else named_tables(only)
+        ):
             logs = list[float]()
             for draw in range(draws):
                 try:

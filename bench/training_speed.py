@@ -20,7 +20,7 @@ from torch import nn
 
 from shoestring.core.datasets import Encoding, Feature
 from shoestring.data.loading.samples import Collator, Samples
-from shoestring.training.families.table_net.net import TableNetKind
+from shoestring.training.families.table_net.learner import TableNetKind
 from shoestring.training.families.table_net.settings import TableNetSettings
 from shoestring.training.frameworks.torch_.byte_dropout import ByteDropout
 from shoestring.training.frameworks.torch_.net_learner import NetLearner

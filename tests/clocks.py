@@ -1,7 +1,8 @@
-"""A clock that only a test advances."""
+"""Clocks of tests: one that only a test advances, and one that runs fast."""
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime, timedelta
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -21,3 +22,19 @@ class StillClock:
 
     def sleep(self, seconds: float) -> None:
         self.at_s += seconds
+
+
+class FastClock:
+    """The real clock, running `times` as fast."""
+
+    def __init__(self, times: float) -> None:
+        self._times, self._began, self._began_s = times, datetime.now(UTC), time.monotonic()
+
+    def now(self) -> datetime:
+        return self._began + timedelta(seconds=self.monotonic_s())
+
+    def monotonic_s(self) -> float:
+        return (time.monotonic() - self._began_s) * self._times
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds / self._times)

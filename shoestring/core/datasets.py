@@ -129,9 +129,26 @@ class Vocabulary(Record):
     )
 
 
+LossMetric = Literal["log_loss", "balanced_log_loss", "rmse", "mae", "quantile_loss", "bits_per_byte"]
+
+
+class Loss(Record):
+    """What a model minimises, if it is neither the log loss nor the squared error.
+
+    `balanced`: the log loss with rows weighted so that all classes count the same. `quantile`: the quantile
+    loss (Koenker and Bassett 1978, "Regression quantiles") of this quantile; half the absolute error at 0.5.
+    """
+
+    balanced: bool = False
+    quantile: float | None = None
+
+
+STANDARD_LOSS, MEDIAN = Loss(), 0.5
+
+
 class Encoding(Record):
-    """How a data set is stored, and how a model reads it: its fields, and the features that are computed from
-    them.
+    """How a data set is stored, and how a model reads it: its fields, the features that are computed from
+    them, and the loss of a model on it.
 
     Of texts, `y` is the number of bytes that the predicted tokens of a row stand for, and `_group` is the
     document that they begin with.
@@ -154,6 +171,7 @@ class Encoding(Record):
         exclude_if=lambda sha256: not sha256,
         description="digest of the blob with the value of each code; empty: codes are stored ready to use",
     )
+    loss: Loss = Field(STANDARD_LOSS, exclude_if=lambda loss: loss == STANDARD_LOSS)
 
     @model_validator(mode="before")
     @classmethod
@@ -163,6 +181,17 @@ class Encoding(Record):
     def of_use(self, use: Use) -> tuple[StoredField, ...]:
         """Return the fields of this use."""
         return tuple(each for each in self.fields if each.use == use)
+
+    @property
+    def loss_metric(self) -> LossMetric:
+        """The metric that is the loss of a training and its validations."""
+        if self.task == "next_token":
+            return "bits_per_byte"
+        if self.task != "regression":
+            return "balanced_log_loss" if self.loss.balanced else "log_loss"
+        if self.loss.quantile is None:
+            return "rmse"
+        return "mae" if self.loss.quantile == MEDIAN else "quantile_loss"
 
 
 class SplitRule(Record):

@@ -3,34 +3,25 @@ frozen `Recipe`."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from shoestring.config.budgets import CAMPAIGN_NAME
 from shoestring.config.engines import DeadlineKind
 from shoestring.config.policy import Priority
-from shoestring.core.datasets import IMAGE_COLUMN
+from shoestring.core.datasets import IMAGE_COLUMN, Loss
 from shoestring.core.errors import RecipeError
 from shoestring.core.money import Usd, usd
 from shoestring.core.record import Record
 from shoestring.data.families import AutoSettings, FamilySettings, SampleKind, TrainSection, require_samples
+from shoestring.data.metrics import METRICS, Metric, Task, loss_of, no_metric
 from shoestring.data.source import ImageSettings, Source, StatedKind, TextSettings
 from shoestring.data.text_defaults import require_texts_alone, with_text_defaults
 
 MAX_CATEGORIES = 1 << 16
 
 TableName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
-Task = Literal["binary", "multiclass", "regression", "next_token"]
-Metric = Literal["log_loss", "accuracy", "auc", "ece", "rmse", "mae", "r2", "bits_per_byte"]
-
-METRICS: dict[Task, tuple[Metric, ...]] = {
-    "binary": ("log_loss", "accuracy", "auc", "ece"),
-    "multiclass": ("log_loss", "accuracy", "ece"),
-    "regression": ("rmse", "mae", "r2"),
-    "next_token": ("bits_per_byte",),
-}
-"""The metrics of each task. The first is the primary metric when a recipe names none."""
 
 
 class Join(Record):
@@ -133,9 +124,16 @@ class Recipe(Record):
     split: Split = Split()
     metric: Metric | None = Field(
         None,
-        description=(
-            "primary metric of the evaluation; training always minimises the log loss or the squared error"
-        ),
+        description="primary metric of the evaluation, and what training minimises: log loss (for "
+        "balanced_accuracy with classes of equal weight), squared error, absolute error for mae, or the loss "
+        "of `quantile` for quantile_loss",
+    )
+    quantile: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        exclude_if=lambda quantile: quantile is None,
+        description="the quantile to predict, with `metric: quantile_loss`",
     )
     budget_usd: Usd = Field(usd("0.01"), description="budget of a run in dollars, unless --budget is given")
     priority: Priority = Field(
@@ -194,18 +192,22 @@ class Recipe(Record):
     @model_validator(mode="after")
     def _metric_fits(self) -> Self:
         task: Task | None = "binary" if self.target.above is not None else self.target.task
-        if task and self.metric and self.metric not in METRICS[task]:
-            raise ValueError(f"metric: {self._no_metric(task)}")
+        if task and (reason := no_metric(self.metric, task)):
+            raise ValueError(f"metric: {reason}")
+        if (self.metric == "quantile_loss") != (self.quantile is not None):
+            raise ValueError("`metric: quantile_loss` and `quantile`, such as 0.9, belong together")
         return self
-
-    def _no_metric(self, task: Task) -> str:
-        return f"{self.metric} does not apply to a {task} target: choose one of {', '.join(METRICS[task])}"
 
     def metric_for(self, task: Task) -> Metric:
         """Return the primary metric for a task. Raises RecipeError when the recipe's does not apply to it."""
-        if self.metric and self.metric not in METRICS[task]:
-            raise RecipeError(f"metric: {self._no_metric(task)}")
+        if reason := no_metric(self.metric, task):
+            raise RecipeError(f"metric: {reason}")
         return self.metric or METRICS[task][0]
+
+    @property
+    def loss(self) -> Loss:
+        """What training minimises."""
+        return loss_of(self.metric, self.quantile)
 
     @model_validator(mode="after")
     def _names_agree(self) -> Self:

@@ -19,7 +19,7 @@ from pydantic import JsonValue, ValidationError
 
 from shoestring.core import store_layout
 from shoestring.core.canonical_json import canonical_bytes
-from shoestring.core.datasets import Encoding
+from shoestring.core.datasets import Encoding, Loss
 from shoestring.core.errors import CorruptObject, DataError, NotInStore
 from shoestring.core.interfaces import Store
 from shoestring.core.record import StoredRecord, digest, record_bytes
@@ -33,15 +33,16 @@ from shoestring.evaluation.results import BaselineFit
 from shoestring.evaluation.units import Floats
 from shoestring.training.control.schedule import EarlyStopping
 from shoestring.training.families.boosted.settings import BASELINE
+from shoestring.training.losses.scores import calibrated
 
 ReportRounds = Callable[[int], None]
 
 
-def predict_prior(encoding: Encoding, rows: int) -> Floats:
-    """Return train's class shares for every row, float[rows, classes]; for regression train's mean,
-    float[rows]."""
+def predict_prior(encoding: Encoding, rows: int, constant: float | None = None) -> Floats:
+    """Return train's class shares for every row, float[rows, classes]; for regression a constant, by default
+    train's mean, float[rows]."""
     if encoding.task == "regression":
-        return np.full(rows, encoding.train_prior[0])
+        return np.full(rows, encoding.train_prior[0] if constant is None else constant)
     return np.tile(np.array(encoding.train_prior), (rows, 1))
 
 
@@ -88,7 +89,8 @@ def predict_trees(encoding: Encoding, trees: TrainedTrees, rows: SampleReader) -
     from shoestring.training.families.boosted.forest import BoostedPredictor
 
     predictor = BoostedPredictor(encoding, trees.weights)
-    return np.concatenate([predictor.predict(samples) for samples in rows.scan(predictor.rows_at_once)])
+    found = [predictor.predict(samples) for samples in rows.scan(predictor.rows_at_once)]
+    return calibrated(np.concatenate(found), encoding, 1.0)
 
 
 class StoredBaseline(StoredRecord):
@@ -108,13 +110,21 @@ def baseline_libraries() -> tuple[str, ...]:
     return import_closure(__name__).libraries
 
 
-def baseline_key_fields(dataset_key: str, seed: int, libraries: Mapping[str, str]) -> dict[str, JsonValue]:
+def baseline_key_fields(
+    dataset_key: str, loss: Loss, seed: int, libraries: Mapping[str, str]
+) -> dict[str, JsonValue]:
     """Return what a baseline depends on. Neither the model nor the run is part of it.
 
     `libraries`: the versions of `baseline_libraries`.
     """
-    code = import_closure(__name__).digest
-    return {"code": code, "libraries": dict(libraries), "data": dataset_key, "seed": seed}
+    code, minimised = import_closure(__name__).digest, loss.model_dump(mode="json")
+    return {
+        "code": code,
+        "libraries": dict(libraries),
+        "data": dataset_key,
+        "loss": minimised,
+        "seed": seed,
+    }
 
 
 def baseline_key(key_fields: Mapping[str, JsonValue]) -> str:

@@ -7,14 +7,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 
+import numpy as np
+
 from shoestring.core import store_layout
-from shoestring.core.datasets import Encoding, Manifest
+from shoestring.core.datasets import MEDIAN, Encoding, Loss, Manifest
 from shoestring.core.errors import DataError
 from shoestring.core.interfaces import Clock, Store
 from shoestring.core.receipt import Receipt
 from shoestring.data.loading.open_split import open_split, require_encoding
 from shoestring.data.loading.samples import SampleReader
-from shoestring.data.recipe import Metric, Split, Task
+from shoestring.data.metrics import Metric, Task
+from shoestring.data.recipe import Split
 from shoestring.data.run_records import read_record, read_records
 from shoestring.data.storage.blobs import load_manifest
 from shoestring.data.storage.import_closure import library_versions
@@ -28,7 +31,7 @@ from shoestring.evaluation.baselines import (
     save_baseline,
     train_trees,
 )
-from shoestring.evaluation.metrics import Targets
+from shoestring.evaluation.metrics import Judgement, Targets
 from shoestring.evaluation.openings import count_opening, sealed_split
 from shoestring.evaluation.resampling import RESAMPLES
 from shoestring.evaluation.results import BaselineFit, EvaluationResults, SealedOpening
@@ -71,6 +74,7 @@ class EvaluationRequest:
     model_key: str
     predict: Callable[[Store, str, SampleReader], Floats]
     metric_for: Callable[[Task], Metric]
+    loss: Loss
     seed: int
     cores: int
     meter: Meter
@@ -103,7 +107,9 @@ class Evaluation:
         baselines, skipped = self._baselines(test, y)
         unit = unit_name(request.split, self.manifest.split_unit)
         cpu_s, usd = training_cost(self.store, self.model.run_id)
-        comparison = score_models(encoding, y, predictions + baselines, units, request.seed, self.report)
+        comparison = score_models(
+            encoding, y, predictions + baselines, units, request.seed, self.report, self._judgement()
+        )
         return EvaluationResults(
             run_id=request.run_id,
             inputs={"data": request.dataset_key, "model": request.model_key},
@@ -147,13 +153,23 @@ class Evaluation:
         return [self._prior_predictions(test), *boosted], skipped
 
     def _prior_predictions(self, test: SampleReader) -> Predictions:
-        regression = self.encoding.task == "regression"
-        name, description = (
-            ("mean", "train's mean, for every row")
-            if regression
-            else ("class prior", "train's class shares, for every row")
+        encoding, quantile = self.encoding, self.encoding.loss.quantile
+        if encoding.task != "regression":
+            values = predict_prior(encoding, len(test))
+            return Predictions("class prior", "train's class shares, for every row", values)
+        name, constant = "mean", None
+        if quantile is not None:
+            name = "median" if quantile == MEDIAN else f"{quantile} quantile"
+            train = open_split(self.store, self.manifest, "train")
+            constant = float(np.quantile(read_targets(train), quantile))
+        return Predictions(
+            name, f"train's {name}, for every row", predict_prior(encoding, len(test), constant)
         )
-        return Predictions(name, description, predict_prior(self.encoding, len(test)))
+
+    def _judgement(self) -> Judgement:
+        loss, metric = self.encoding.loss, self.request.metric_for(self.encoding.task)
+        weights = tuple(1 / share if share else 0.0 for share in self.encoding.train_prior)
+        return Judgement(metric, loss.quantile or MEDIAN, weights if loss.balanced else ())
 
     def _boosted_predictions(self, test: SampleReader) -> tuple[list[Predictions], dict[str, str]]:
         """Return the predictions of gradient boosting, or the reason why it was skipped.
@@ -165,7 +181,8 @@ class Evaluation:
         if (self.model.settings, self.model.seed) == (BASELINE, self.request.seed):
             return [], {BOOSTING: f"the model is that one: {BASELINE.family} with its default settings"}
         versions = library_versions(baseline_libraries())
-        fields = baseline_key_fields(self.request.dataset_key, self.request.seed, versions)
+        request, loss = self.request, self.encoding.loss
+        fields = baseline_key_fields(request.dataset_key, loss, request.seed, versions)
         if found := find_baseline(self.store, fields):
             baseline, values = found
             return [Predictions(BOOSTING, baseline.description, values, baseline.fit)], {}
@@ -214,7 +231,7 @@ def evaluate(
     the model's; and whatever `report` raises.
     """
     manifest = load_manifest(store, request.dataset_key)
-    encoding = require_encoding(manifest)
+    encoding = require_encoding(manifest).model_copy(update={"loss": request.loss})
     model = read_record(store, request.model_key, ModelRecord)
     if model.dataset_key != request.dataset_key:
         raise DataError(

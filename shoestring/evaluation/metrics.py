@@ -12,12 +12,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from shoestring.data.recipe import METRICS, Task
+from shoestring.core.datasets import MEDIAN
+from shoestring.data.metrics import METRICS, WANTED_METRICS, Metric, Task
 from shoestring.evaluation.units import Floats, SamplingUnits, make_units
+from shoestring.training.losses.scores import quantile_losses
 
 Targets = np.ndarray[Any, np.dtype[Any]]
 Statistic = Callable[[Floats], Floats]
@@ -42,11 +45,33 @@ ROUNDING = 1e-12
 """A variance below this share of the mean square is rounding: all values are equal."""
 
 
-def statistics(task: Task, y: Targets, p: Floats, units: SamplingUnits | None = None) -> dict[str, Statistic]:
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What a recipe asks of an evaluation beyond the standard metrics: one more of them, the quantile of
+    `quantile_loss`, and the weights of the classes when the predicted one is chosen."""
+
+    metric: Metric | None = None
+    quantile: float = MEDIAN
+    class_weights: tuple[float, ...] = ()
+
+
+STANDARD = Judgement()
+
+
+def statistics(
+    task: Task,
+    y: Targets,
+    p: Floats,
+    units: SamplingUnits | None = None,
+    judgement: Judgement = STANDARD,
+) -> dict[str, Statistic]:
     """Return the metrics of a task by name, each prepared for these rows. `units` None: every row is one."""
+    weighted = p * np.array(judgement.class_weights) if judgement.class_weights else p
     made: dict[str, Callable[[Targets, Floats, SamplingUnits], Statistic]] = {
         "log_loss": log_loss,
-        "accuracy": accuracy,
+        "accuracy": lambda y, _, units: accuracy(y, weighted, units),
+        "balanced_accuracy": lambda y, _, units: balanced_accuracy(y, weighted, units),
+        "quantile_loss": lambda y, p, units: quantile_loss(y, p, units, judgement.quantile),
         "auc": auc,
         "ece": ece,
         "rmse": rmse,
@@ -55,7 +80,8 @@ def statistics(task: Task, y: Targets, p: Floats, units: SamplingUnits | None = 
         "bits_per_byte": bits_per_byte,
     }
     units = units or make_units(None, len(y))
-    return {name: made[name](y, p, units) for name in METRICS[task]}
+    further = [each for each in WANTED_METRICS[task] if each == judgement.metric]
+    return {name: made[name](y, p, units) for name in (*METRICS[task], *further)}
 
 
 def log_loss(y: Targets, p: Floats, units: SamplingUnits) -> Statistic:
@@ -67,6 +93,15 @@ def log_loss(y: Targets, p: Floats, units: SamplingUnits) -> Statistic:
 def accuracy(y: Targets, p: Floats, units: SamplingUnits) -> Statistic:
     """Return the share of rows whose most likely class is the true one."""
     return mean((p.argmax(axis=1) == y).astype(np.float64), units)
+
+
+def balanced_accuracy(y: Targets, p: Floats, units: SamplingUnits) -> Statistic:
+    """Return the mean over the classes of the share of a class's rows that are predicted right (Brodersen et
+    al. 2010, "The balanced accuracy and its posterior distribution"). Classes without rows are left out."""
+    correct = (p.argmax(axis=1) == y).astype(np.float64)
+    of_class = [(y == each).astype(np.float64) for each in np.unique(y)]
+    recalls = [share(correct, each, units) for each in of_class]
+    return lambda w: np.nanmean([recall(w) for recall in recalls], axis=0)
 
 
 def auc(y: Targets, p: Floats, units: SamplingUnits) -> Statistic:
@@ -127,6 +162,11 @@ def rmse(y: Targets, p: Floats, units: SamplingUnits) -> Statistic:
 def mae(y: Targets, p: Floats, units: SamplingUnits) -> Statistic:
     """Return the mean absolute error, in the units of y."""
     return mean(np.abs(p.astype(np.float64) - y), units)
+
+
+def quantile_loss(y: Targets, p: Floats, units: SamplingUnits, quantile: float) -> Statistic:
+    """Return the mean quantile loss (Koenker and Bassett 1978), in the units of y."""
+    return mean(quantile_losses(y.astype(np.float64), p.astype(np.float64), quantile), units)
 
 
 def r2(y: Targets, p: Floats, units: SamplingUnits) -> Statistic:

@@ -10,8 +10,8 @@ from shoestring.core.money import Usd
 from shoestring.core.record import Record, StoredRecord
 from shoestring.core.text import ordinal
 
-HIGHER_IS_BETTER = frozenset({"accuracy", "auc", "r2"})
-"""For the other metrics (log_loss, ece, rmse, mae, bits_per_byte), lower is better."""
+HIGHER_IS_BETTER = frozenset({"accuracy", "balanced_accuracy", "auc", "r2"})
+"""For the other metrics (log_loss, ece, rmse, mae, quantile_loss, bits_per_byte), lower is better."""
 
 
 def is_none(value: object) -> bool:

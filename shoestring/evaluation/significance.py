@@ -12,6 +12,8 @@ from shoestring.core.datasets import Encoding
 from shoestring.core.errors import StageFailed
 from shoestring.evaluation.metrics import (
     BIASED_UNDER_RESAMPLING,
+    STANDARD,
+    Judgement,
     Statistic,
     Targets,
     bin_indices,
@@ -52,6 +54,7 @@ def score_models(
     units: SamplingUnits,
     seed: int,
     report: ReportPhase,
+    judgement: Judgement = STANDARD,
 ) -> ModelComparison:
     """Score all predictions over the same resamples. The first are the model's; the others are compared
     with them.
@@ -64,7 +67,7 @@ def score_models(
                 f"{invalid} of {each.values.size} predictions of the {each.name} are not finite numbers: "
                 "it cannot be scored"
             )
-    metrics = [statistics(encoding.task, y, each.values, units) for each in predictions]
+    metrics = [statistics(encoding.task, y, each.values, units, judgement) for each in predictions]
     bins = [] if encoding.task in ("regression", "next_token") else _bins(y, predictions[0].values, units)
     wanted = [statistic for each in metrics for statistic in each.values()] + [each.observed for each in bins]
     found = iter(resample(wanted, units, seed, report))

@@ -7,9 +7,11 @@ from decimal import Decimal
 
 METRIC_NAMES = {
     "auc": "AUC",
+    "balanced_accuracy": "balanced accuracy",
     "ece": "calibration error",
     "mae": "mean absolute error",
     "mse": "MSE",
+    "quantile_loss": "quantile loss",
     "r2": "R²",
     "rmse": "RMSE",
 }

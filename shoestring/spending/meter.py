@@ -126,7 +126,9 @@ class MeterShare:
 
     @property
     def deadline_s(self) -> float | None:
-        return self.meter.deadline_s
+        """The end, where the deadline ends the meter: `ends_s == deadline_s` means that time is short, and
+        not money."""
+        return self.ends_s if self.meter.ends_s == self.meter.deadline_s else self.meter.deadline_s
 
     @property
     def current_usd_per_hour(self) -> Decimal:

@@ -28,7 +28,7 @@ NEED = Need(
 
 def settings(recipe: Recipe, seed: int) -> dict[str, JsonValue]:
     """Return the settings that the result depends on: the metric, and the seed of the resampling."""
-    return {"metric": recipe.metric, "seed": seed}
+    return {"metric": recipe.metric, "loss": recipe.loss.model_dump(mode="json"), "seed": seed}
 
 
 def run(work: Work) -> StageOutcome:
@@ -48,6 +48,7 @@ def run(work: Work) -> StageOutcome:
         model_key=work.inputs["model"],
         predict=predict,
         metric_for=work.recipe.metric_for,
+        loss=work.recipe.loss,
         seed=work.seed,
         cores=work.cores,
         meter=work.meter,

@@ -8,18 +8,17 @@ from typing import TYPE_CHECKING
 from pydantic import JsonValue
 
 from shoestring.core import store_layout
-from shoestring.core.datasets import Manifest
+from shoestring.core.datasets import LossMetric, Manifest
 from shoestring.core.interfaces import Store
 from shoestring.core.record import record_bytes
 from shoestring.core.types import Need, StageOutcome
 from shoestring.data.loading.open_split import open_split, require_encoding
 from shoestring.data.loading.samples import SampleReader
 from shoestring.data.loading.selection import choose_samples, read_selection, store_selection
-from shoestring.data.recipe import Recipe, Task
+from shoestring.data.recipe import Recipe
 from shoestring.data.storage.blobs import load_manifest, put_blob
 from shoestring.stages.work import StageProgress, Work
 from shoestring.training.contracts import TrainingProgress
-from shoestring.training.curve import LossMetric
 from shoestring.training.model_record import ModelRecord
 
 if TYPE_CHECKING:
@@ -44,17 +43,14 @@ NEED = Need(
 )
 
 
-LOSS_METRICS: dict[Task, LossMetric] = {"regression": "rmse", "next_token": "bits_per_byte"}
-"""What a training minimises, if it is not the log loss."""
-
-
 def settings(recipe: Recipe, seed: int) -> dict[str, JsonValue]:
     """Return the settings that the result depends on.
 
     No budget, deadline or guardrail is one of them: a training that one of them ended, or whose learning rate
     it lowered, is the result of its own run only.
     """
-    return {"train": recipe.train.model_dump(mode="json"), "seed": seed}
+    loss = recipe.loss.model_dump(mode="json")
+    return {"train": recipe.train.model_dump(mode="json"), "loss": loss, "seed": seed}
 
 
 def run(work: Work) -> StageOutcome:
@@ -77,6 +73,7 @@ def run(work: Work) -> StageOutcome:
         training_s=state.training_s,
         cores=work.cores,
         val_loss=trained.val_loss,
+        inverse_temperature=trained.inverse_temperature,
         weights_source=trained.weights_source,
         stop_reason=trained.stop_reason,
         data_wait_share=trained.data_wait_share,
@@ -91,7 +88,7 @@ def run(work: Work) -> StageOutcome:
         artifact=store_layout.blob(weights_sha256),
         rows=len(task.train),
         samples=state.samples,
-        metrics={} if trained.val_loss is None else {f"val_{task.metric}": trained.val_loss},
+        metrics={} if trained.val_loss is None else {f"val_{task.encoding.loss_metric}": trained.val_loss},
         stop_reason=trained.stop_reason,
         only_its_run=trained.depends_on_limits or trained.val_loss is None,
         records=records,
@@ -116,12 +113,12 @@ def make_task(work: Work, manifest: Manifest) -> TrainingTask:
     """Return what training needs of the work. The test split is not opened."""
     from shoestring.training.task import TrainingTask
 
-    encoding = require_encoding(manifest)
+    encoding = require_encoding(manifest).model_copy(update={"loss": work.recipe.loss})
     work.recipe.metric_for(encoding.task)
     train, selection = selected_rows(work, open_split(work.store, manifest, "train", work.scratch))
     validation = open_split(work.store, manifest, "val")
     max_samples = work.recipe.train.most_epochs() * len(train)
-    metric = LOSS_METRICS.get(encoding.task, "log_loss")
+    metric = encoding.loss_metric
     return TrainingTask(
         run_id=work.run_id,
         seed=work.seed,
@@ -129,7 +126,6 @@ def make_task(work: Work, manifest: Manifest) -> TrainingTask:
         settings=work.recipe.train,
         train=train,
         validation=validation,
-        metric=metric,
         store=work.store,
         meter=work.meter,
         clock=work.clock,

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from shoestring.data.loading.samples import Array, Samples
 
 VALIDATIONS_PER_EPOCH = 2
+MIN_RELATIVE_GAIN = 0.0005
+"""The relative improvement that counts as one, where validation has many independent units."""
 MIN_STEPS_PER_EPOCH, MIN_BATCH_ROWS = 32, 16
 """A small table gets smaller batches, so that an epoch has at least this many steps, where the family does
 not name another number, but no smaller than this.
@@ -33,6 +35,7 @@ class TrainingSetup:
 
     `batch_rows`, `patience` and `max_samples` are the recipe's; `prior_loss` is the loss of a constant
     prediction. `by_rounds`: a step is a round over all rows, and is validated. `min_steps`: of an epoch.
+    `min_gain`: the share by which a validation has to improve.
     """
 
     epoch_rows: int
@@ -44,20 +47,21 @@ class TrainingSetup:
     guardrails: Guardrails
     by_rounds: bool = False
     min_steps: int = MIN_STEPS_PER_EPOCH
+    min_gain: float = MIN_RELATIVE_GAIN
 
     @property
     def validation_every_rows(self) -> int:
-        """Rows between two validations. They depend on the size of the data alone, so that runs can be
-        compared."""
-        return max(1, self.epoch_rows // (1 if self.by_rounds else VALIDATIONS_PER_EPOCH))
+        """Rows between two validations: those of half an epoch, and of a small table of `min_steps` steps."""
+        if self.by_rounds:
+            return self.epoch_rows
+        return max(1, self.epoch_rows // VALIDATIONS_PER_EPOCH, self.min_steps * self.first_batch_rows)
 
     @property
     def first_batch_rows(self) -> int:
         """The recipe's batch, or a smaller one for a small table; all rows, where a step is a round."""
         if self.by_rounds:
             return self.epoch_rows
-        most = max(MIN_BATCH_ROWS, self.epoch_rows // self.min_steps)
-        return min(self.batch_rows, most, self.validation_every_rows)
+        return min(self.batch_rows, max(MIN_BATCH_ROWS, self.epoch_rows // self.min_steps), self.epoch_rows)
 
 
 class RunPosition(NamedTuple):

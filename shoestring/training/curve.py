@@ -6,11 +6,11 @@ from typing import Literal
 
 from pydantic import Field
 
+from shoestring.core.datasets import LossMetric
 from shoestring.core.money import Usd
 from shoestring.core.receipt import TimeShares
 from shoestring.core.record import Record, StoredRecord
 
-LossMetric = Literal["log_loss", "rmse", "bits_per_byte"]
 SchedulePhase = Literal["warm-up", "stable", "decay"]
 
 

@@ -39,6 +39,11 @@ class ModelRecord(StoredRecord):
             "validation loss of these weights: nats, or the rmse in the unit of y; null: no time to validate"
         )
     )
+    inverse_temperature: float = Field(
+        1.0,
+        exclude_if=lambda inverse: inverse == 1,
+        description="what log-probabilities are multiplied by: fitted on validation (Guo et al. 2017)",
+    )
     weights_source: str = Field(
         description="'annealed' (after the decay), 'averaged' (of the plateau), 'last round' or 'best round' "
         "(of a forest), or 'prior' (untrained)"

@@ -11,6 +11,7 @@ from shoestring.data.loading.samples import SampleReader
 from shoestring.data.run_records import read_record
 from shoestring.data.storage.blobs import open_blob
 from shoestring.training.families.registry import family_of
+from shoestring.training.losses.scores import calibrated
 from shoestring.training.model_record import ModelRecord
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -22,4 +23,5 @@ def predict(store: Store, model_key: str, rows: SampleReader) -> Array:
     model = read_record(store, model_key, ModelRecord)
     weights = open_blob(store, model.weights_sha256).read_bytes()
     predictor = family_of(model.settings).predictor(model.encoding, weights)
-    return np.concatenate([predictor.predict(samples) for samples in rows.scan(predictor.rows_at_once)])
+    found = np.concatenate([predictor.predict(samples) for samples in rows.scan(predictor.rows_at_once)])
+    return calibrated(found, model.encoding, model.inverse_temperature)

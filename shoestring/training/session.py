@@ -260,7 +260,7 @@ class Session:
         log = WindowLog(
             run_id=task.run_id,
             controller=CONTROLLER_VERSION,
-            metric=task.metric,
+            metric=task.encoding.loss_metric,
             learning_rate=task.learner_settings.learning_rate,
             starts=tuple(self.state.starts),
             windows=tuple(self.state.windows),

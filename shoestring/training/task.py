@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+
 from shoestring.config.adaptation import AdaptationLimits
 from shoestring.config.guardrails import Guardrails
 from shoestring.core.datasets import Encoding
 from shoestring.core.interfaces import Clock, Store
 from shoestring.core.record import digest, record_bytes
 from shoestring.data.families import FamilySettings, LearnerSettings
-from shoestring.data.loading.samples import SampleReader
+from shoestring.data.loading.samples import SCANNED_ROWS, SampleReader
 from shoestring.data.loading.shuffle import SampleCursor
 from shoestring.spending.meter import Meter, MeterShare
-from shoestring.training.contracts import TrainingProgress, TrainingSetup
+from shoestring.training.contracts import MIN_RELATIVE_GAIN, TrainingProgress, TrainingSetup
 from shoestring.training.control.controller import Controller
 from shoestring.training.control.guardrails import prior_loss
-from shoestring.training.curve import LossMetric
+from shoestring.training.control.schedule import min_relative_gain
+from shoestring.training.losses.scores import mean_metric, quantile_losses
 from shoestring.training.training_state import NO_MEMBERS, EarlierMembers, TrainingState
 
 NO_GUARDRAILS = Guardrails()
@@ -39,7 +42,6 @@ class TrainingTask:
     settings: FamilySettings
     train: SampleReader
     validation: SampleReader
-    metric: LossMetric
     store: Store
     meter: Meter | MeterShare
     clock: Clock
@@ -72,12 +74,22 @@ class TrainingTask:
             max_samples=settings.max_epochs * rows,
             batch_rows=batch_rows,
             patience=settings.patience,
-            prior_loss=prior_loss(self.encoding),
+            prior_loss=self._prior_loss(),
             adaptation=limits,
             guardrails=self.guardrails,
             by_rounds=by_rounds,
             min_steps=settings.min_steps_per_epoch,
+            min_gain=MIN_RELATIVE_GAIN if by_rounds else min_relative_gain(self.validation.unit_count),
         )
+
+    def _prior_loss(self) -> float:
+        """Return the loss of a constant prediction, in the run's metric."""
+        quantile = self.encoding.loss.quantile
+        if quantile is None or self.encoding.task != "regression":
+            return prior_loss(self.encoding)
+        y_B = np.concatenate([batch["target"] for batch in self.train.scan(SCANNED_ROWS)]).astype(np.float64)
+        losses_B = quantile_losses(y_B, float(np.quantile(y_B, quantile)), quantile)
+        return mean_metric(float(losses_B.mean()), self.encoding)
 
     def first_cursor(self) -> SampleCursor:
         """Return the cursor of a training from the beginning."""
@@ -111,3 +123,4 @@ class TrainedModel:
     state: TrainingState
     data_wait_share: float
     depends_on_limits: bool
+    inverse_temperature: float = 1.0

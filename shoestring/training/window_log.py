@@ -12,6 +12,7 @@ from typing import Self
 from pydantic import AwareDatetime, Field, RootModel
 
 from shoestring.core import store_layout
+from shoestring.core.datasets import LossMetric
 from shoestring.core.errors import NotInStore
 from shoestring.core.interfaces import Store
 from shoestring.core.money import Usd
@@ -20,7 +21,7 @@ from shoestring.core.record import Record, StoredRecord
 from shoestring.data.run_records import read_record
 from shoestring.training.contracts import RunPosition, Signals, TrainingSetup
 from shoestring.training.control.memory import ControllerMemory
-from shoestring.training.curve import CurvePoint, LossMetric, SchedulePhase, TrainingCurve
+from shoestring.training.curve import CurvePoint, SchedulePhase, TrainingCurve
 
 
 class Reading(Record):

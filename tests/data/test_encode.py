@@ -22,7 +22,6 @@ from shoestring.data.recipe import Target
 from shoestring.data.storage.blobs import open_blob
 from shoestring.data.transforms.column_encoders import CategoryColumn, NumberColumn
 from shoestring.data.transforms.encode import (
-    MAX_INFERRED_CATEGORIES,
     MIN_CATEGORY_ROWS,
     FeatureKind,
     RunningMoments,
@@ -82,18 +81,13 @@ def test_a_column_without_values_is_the_unknown_category(tmp_path: Path) -> None
     assert read(codes, column([None], pa.string()), tmp_path)["code"].tolist() == [[0]]
 
 
-@pytest.mark.parametrize(
-    ("distinct", "kind"), [(MAX_INFERRED_CATEGORIES, "categorical"), (MAX_INFERRED_CATEGORIES + 1, "numeric")]
-)
-def test_few_distinct_integers_are_inferred_as_categories_and_many_as_numbers(
-    tmp_path: Path, distinct: int, kind: str
-) -> None:
-    rows = [f"{number % distinct},{number % 2}" for number in range(40 * distinct)]
-    (tmp_path / "rows.csv").write_text("\n".join(["x,y", *rows]))
-    # Half of the rows are equal to the other half, so many small groups share splits.
+def test_whole_numbers_are_numbers_and_texts_and_booleans_are_categories(tmp_path: Path) -> None:
+    rows = [f"{row % 3},{'ab'[row % 2]},{'true' if row % 5 else 'false'},{row % 2}" for row in range(400)]
+    (tmp_path / "rows.csv").write_text("\n".join(["few,letter,flag,y", *rows]))
     _, manifest, _ = preprocessed(recipe_of(tmp_path / "rows.csv"), tmp_path)
     assert manifest.encoding is not None
-    assert [each.kind for each in manifest.encoding.features] == [kind]
+    kinds = {each.name: each.kind for each in manifest.encoding.features}
+    assert kinds == {"few": "numeric", "letter": "categorical", "flag": "categorical"}
 
 
 @given(

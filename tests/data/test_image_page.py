@@ -45,7 +45,7 @@ def test_the_page_of_idx_files_and_of_a_table_shows_their_images(tmp_path: Path)
     assert page.images is not None and page.images.sizes == {"4 x 6": 20}
     assert {each.name: each.use for each in page.columns} == {
         "file": "not used",
-        "age": "categorical",
+        "age": "numeric",
         "sick": "target",
     }
     assert page.refusal == ""

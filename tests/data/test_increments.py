@@ -204,14 +204,19 @@ def test_other_settings_and_a_damaged_result_are_made_from_nothing(tmp_path: Pat
     assert_equal(files, found, cold, cold.encode(recipe, present))
 
 
+def features_of(manifest: Manifest) -> dict[str, str]:
+    return {each.name: each.kind for each in require_encoding(manifest).features}
+
+
 def test_kinds_of_the_first_version_stay(tmp_path: Path) -> None:
-    """The column `few` has 7 values at first, then 200; the target has a third class."""
+    """The column `word` has single words at first, then as many sentences; the target has a third class."""
     recipe, files = recipe_of(tmp_path, leaks=["id"]), Files(tmp_path)
     present = {f"{number}.csv": rows_of(number) for number in range(5)}
     files.encode(recipe, present)
-    many = rows_of(9, 200).set_column(3, "few", pa.array([*range(200)], pa.int64()))
-    grown = require_encoding(files.encode(recipe, {**present, "9.csv": many}))
-    assert {each.name: each.kind for each in grown.features}["few"] == "categorical"
+    sentences = [f"sentence {number} of very many free words" for number in range(295)]
+    grown = {**present, "9.csv": rows_of(9, 295).set_column(2, "word", pa.array(sentences))}
+    assert "word" not in features_of(Files(tmp_path / "cold").encode(recipe, grown))
+    assert features_of(files.encode(recipe, grown))["word"] == "categorical"
     third = rows_of(9).set_column(4, "y", pa.array(["maybe"] * 60))
     with pytest.raises(RecipeError, match="3 distinct values, which does not fit the task binary"):
         files.encode(recipe, {**present, "9.csv": third})

@@ -132,15 +132,15 @@ def test_inferred_features_exclude_what_cannot_be_one(tmp_path: Path) -> None:
     )
     assert manifest.encoding is not None
     assert {feature.name: feature.kind for feature in manifest.encoding.features} == {
-        "few": "categorical",
+        "few": "numeric",
         "many": "numeric",
         "size": "numeric",
         "fair": "categorical",
         "word": "categorical",
     }
-    categories = ["same", "name", "few", "fair", "word", "when_month", "when_weekday", "when_hour"]
+    categories = ["name", "fair", "word", "when_month", "when_weekday", "when_hour"]
     fields = [field.name for field in manifest.encoding.fields]
-    assert fields == ["many", "size", "when", *categories, "y", GROUP_COLUMN]
+    assert fields == ["same", "few", "many", "size", "when", *categories, "y", GROUP_COLUMN]
 
 
 @examples(8)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoestring.config.yaml_files import parse
+from shoestring.core.datasets import STANDARD_LOSS, Loss
 from shoestring.core.errors import RecipeError, UnknownName
 from shoestring.core.money import usd
 from shoestring.data.recipe import Recipe, Split
@@ -111,6 +112,16 @@ def test_an_unknown_recipe_lists_the_included_ones() -> None:
             "rmse does not apply to a binary target",
         ),
         (LEAST + "metric: f1", "metric: Input should be"),
+        (
+            LEAST + "metric: quantile_loss",
+            "`quantile`, such as 0.9, belong together",
+        ),
+        (LEAST + "metric: mae\nquantile: 0.9", "belong together"),
+        (LEAST + "metric: quantile_loss\nquantile: 1", "quantile: Input should be less than 1"),
+        (
+            LEAST.replace("column: y", "column: y, task: regression") + "metric: balanced_accuracy",
+            "balanced_accuracy does not apply to a regression target: choose one of rmse, mae, r2, qu",
+        ),
         (LEAST.replace("source: {", "source: {more: {path: m.csv}, "), "`main` is ''"),
     ],
 )
@@ -138,6 +149,21 @@ def test_a_metric_must_apply_to_the_task(tmp_path: Path) -> None:
     assert recipe.metric_for("binary") == "auc"
     with pytest.raises(RecipeError, match="auc does not apply to a regression target"):
         recipe.metric_for("regression")
+
+
+@pytest.mark.parametrize(
+    ("keys", "loss"),
+    [
+        ("", STANDARD_LOSS),
+        ("metric: auc", STANDARD_LOSS),
+        ("metric: r2", STANDARD_LOSS),
+        ("metric: balanced_accuracy", Loss(balanced=True)),
+        ("metric: mae", Loss(quantile=0.5)),
+        ("metric: quantile_loss\nquantile: 0.9", Loss(quantile=0.9)),
+    ],
+)
+def test_training_minimises_what_the_metric_judges(tmp_path: Path, keys: str, loss: Loss) -> None:
+    assert read_recipe(written(tmp_path, LEAST + keys)).loss == loss
 
 
 def test_a_missing_recipe_file_is_reported(tmp_path: Path) -> None:

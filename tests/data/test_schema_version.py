@@ -180,7 +180,7 @@ def test_added_removed_and_retyped_columns_are_named(tmp_path: Path) -> None:
         ("new", "added"),
     }
     sentences = "\n".join(page.notes)
-    assert "column new: added since the last version of the data; it is used as categorical" in sentences
+    assert "column new: added since the last version of the data; it is used as numeric" in sentences
     assert "column gone: removed since the last version of the data; models are trained without" in sentences
     assert page_after(recipe, tmp_path).changes == (), "what a run has read is the last version"
 

@@ -9,11 +9,13 @@ import pytest
 from encoded_datasets import MODEL_KEY, Task, chances, dataset, encoding_of, model_of, trained
 
 from shoestring.backends.local import WallClock
+from shoestring.core.datasets import STANDARD_LOSS
 from shoestring.core.errors import DataError, StageFailed, StageStopped
 from shoestring.core.interfaces import Store
 from shoestring.core.record import record_bytes
 from shoestring.data.loading.samples import SampleReader
-from shoestring.data.recipe import METRICS, Split
+from shoestring.data.metrics import METRICS
+from shoestring.data.recipe import Split
 from shoestring.data.storage.blobs import load_manifest
 from shoestring.evaluation.evaluate import (
     BOOSTING,
@@ -57,6 +59,7 @@ def evaluation_request(data_key: str, predict: Any, **changes: Any) -> Evaluatio
         "dataset_key": data_key,
         "model_key": MODEL_KEY,
         "metric_for": lambda task: METRICS[task][0],
+        "loss": STANDARD_LOSS,
         "seed": 0,
         "cores": 1,
         "meter": meter(),

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn import metrics as peer
 
-from shoestring.evaluation.metrics import ECE_BINS, statistics
+from shoestring.evaluation.metrics import ECE_BINS, Judgement, statistics
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -54,6 +54,36 @@ def test_regression_metrics_are_those_of_scikit_learn(seed: int, rows: int, scal
     assert found["rmse"] == pytest.approx(peer.root_mean_squared_error(y, p, sample_weight=w))
     assert found["mae"] == pytest.approx(peer.mean_absolute_error(y, p, sample_weight=w))
     assert found["r2"] == pytest.approx(peer.r2_score(y, p, sample_weight=w))
+
+
+@given(predictions(3))
+def test_balanced_accuracy_is_that_of_scikit_learn_and_weights_the_choice_of_the_class(
+    case: tuple[Array, Array, Array],
+) -> None:
+    y, p, w = case
+    weights = (1.0, 5.0, 0.5)
+    judgement = Judgement("balanced_accuracy", class_weights=weights)
+    found = statistics("multiclass", y, p, judgement=judgement)
+    chosen = (p * np.array(weights)).argmax(axis=1)
+    expected = peer.balanced_accuracy_score(y, chosen, sample_weight=w)
+    assert found["balanced_accuracy"](w) == pytest.approx(expected)
+    assert found["accuracy"](w) == pytest.approx(peer.accuracy_score(y, chosen, sample_weight=w))
+    both = np.stack([w, w[::-1]])
+    assert found["balanced_accuracy"](both)[0] == pytest.approx(expected)
+    only_first = w * (y == 0)
+    assert found["balanced_accuracy"](only_first) == pytest.approx(
+        (chosen[y == 0] == 0) @ w[y == 0] / w[y == 0].sum()
+    )
+
+
+@given(st.integers(0, 10_000), st.integers(5, 60), st.floats(0.01, 0.99))
+def test_the_quantile_loss_is_that_of_scikit_learn(seed: int, rows: int, quantile: float) -> None:
+    generator = np.random.default_rng(seed)
+    y, p, w = generator.normal(size=rows), generator.normal(size=rows), generator.integers(1, 3, rows)
+    found = statistics("regression", y, p, judgement=Judgement("quantile_loss", quantile))
+    expected = peer.mean_pinball_loss(y, p, sample_weight=w, alpha=quantile)
+    assert found["quantile_loss"](w.astype(float)) == pytest.approx(expected)
+    assert "quantile_loss" not in statistics("regression", y, p)
 
 
 @given(predictions(2), st.sampled_from(["binary", "multiclass"]))

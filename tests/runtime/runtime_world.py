@@ -6,16 +6,15 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import yaml
-from clocks import StillClock
+from clocks import FastClock, StillClock
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.backends.local import LocalCluster, open_local_world
@@ -55,22 +54,6 @@ class SetClock(StillClock):
 
     def __init__(self) -> None:
         super().__init__(datetime.now(UTC))
-
-
-class FastClock:
-    """The real clock, running `times` as fast."""
-
-    def __init__(self, times: float) -> None:
-        self._times, self._began, self._began_s = times, datetime.now(UTC), time.monotonic()
-
-    def now(self) -> datetime:
-        return self._began + timedelta(seconds=self.monotonic_s())
-
-    def monotonic_s(self) -> float:
-        return (time.monotonic() - self._began_s) * self._times
-
-    def sleep(self, seconds: float) -> None:
-        time.sleep(seconds / self._times)
 
 
 def with_probed_speeds(folder: Path, world: World) -> World:

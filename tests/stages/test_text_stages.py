@@ -113,7 +113,7 @@ def test_the_evaluation_of_texts_has_memory_for_the_logits_of_a_long_row() -> No
     script = """if True:
         import re, torch
         from pathlib import Path
-        from shoestring.training.families.text_net.net import token_losses
+        from shoestring.training.families.text_net.predictor import token_losses
 
         def peak_kb():
             # Not ru_maxrss, which begins at the memory of the process that started this one.

@@ -19,12 +19,12 @@ from shoestring.core.errors import StageStopped
 from shoestring.data.families import settings_of
 from shoestring.spending.meter import Meter, MeterShare
 from shoestring.training.checkpoints import Checkpoints
-from shoestring.training.families.blend.combination import combine, fit_weights, mean_loss
 from shoestring.training.families.blend.predictor import BlendPredictor
 from shoestring.training.families.blend.settings import MOST_LINEAR_ROWS, BlendSettings
 from shoestring.training.families.data_shape import DataShape
 from shoestring.training.families.registry import family_modules, family_of, whole_training
 from shoestring.training.families.train_family import train_family
+from shoestring.training.losses.combination import combine, fit_weights, mean_loss
 from shoestring.training.replay import replay_differences
 from shoestring.training.task import TrainedModel
 
@@ -169,6 +169,27 @@ def test_a_member_before_the_last_leaves_half_of_the_time(tmp_path: Path) -> Non
     assert bench.clock.monotonic_s() - now_s <= 100
 
 
+@pytest.mark.parametrize("stops_s", [[30], [45], [20, 35, 45]])
+def test_a_member_that_is_resumed_still_leaves_half_of_the_time(tmp_path: Path, stops_s: list[float]) -> None:
+    bench = bench_of(tmp_path, settings=blend({**NET, "max_epochs": 999, "patience": 999}, TREES))
+    began_s = bench.clock.monotonic_s()
+    bench.meter = Meter(Decimal(0), began_s, Decimal(0), began_s + 100.0)
+    bench.validation_s = lambda: 1.0
+    for attempt, stop_s in enumerate(stops_s, 1):
+        bench.should_stop = lambda end_s=began_s + stop_s: bench.clock.monotonic_s() >= end_s
+        with pytest.raises(StageStopped):
+            train_family(replace(bench.task(), attempt=attempt))
+    bench.should_stop = lambda: False
+    train_family(replace(bench.task(), attempt=len(stops_s) + 1))
+    log = bench.log()
+    trees = next(start for start in log.starts if start.member == "boosted")
+    assert 40 < log.windows[trees.first_window].training_s < 60
+    rates = [each.rate for each in log.windows[: trees.first_window] if each.steps]
+    decay = rates[rates.index(max(rates)) :]
+    assert decay == sorted(decay, reverse=True), "a decay that was begun goes on"
+    assert list(replay_differences(log)) == []
+
+
 def test_a_share_of_a_meter_follows_its_price() -> None:
     meter = Meter(Decimal("3600"), 0.0, Decimal("100"), None)
     share = MeterShare(meter, 10.0, 0.5, 10.0)
@@ -176,6 +197,15 @@ def test_a_share_of_a_meter_follows_its_price() -> None:
     meter.update(Decimal("100"), ((0.0, Decimal("7200")),), None)
     assert (meter.ends_s, share.ends_s) == (pytest.approx(50), pytest.approx(25))
     assert MeterShare(FREE, 10.0, 0.5).ends_s == FREE.ends_s == float("inf")
+
+
+def test_a_share_of_a_deadline_is_a_deadline() -> None:
+    meter = Meter(Decimal("0.04"), 0.0, Decimal("9"), 100.0)
+    share = MeterShare(meter, 0.0, 0.5, 10.0)
+    assert (share.ends_s, share.deadline_s) == (45.0, 45.0), "else a change of the price counts as time"
+    meter.update(Decimal("0.001"), ((50.0, Decimal("1")),), 100.0)
+    assert meter.ends_s < 100 and share.deadline_s == 100, "the money ends it first"
+    assert MeterShare(FREE, 0.0, 0.5).deadline_s is None
 
 
 def test_without_time_for_a_step_of_the_net_the_trees_are_the_model(tmp_path: Path) -> None:
@@ -188,6 +218,25 @@ def test_without_time_for_a_step_of_the_net_the_trees_are_the_model(tmp_path: Pa
     predictor = BlendPredictor(bench.task().encoding, found.weights)
     held = reader(bench.validation, bench.encoding).take(np.arange(len(bench.validation)))
     assert np.isfinite(predictor.predict(held)).all()
+
+
+def test_without_time_for_the_weights_a_net_without_a_step_has_none(tmp_path: Path) -> None:
+    bench = bench_of(tmp_path, settings=blend(TREES, NET))
+
+    def killed_in_the_net() -> bool:
+        saved, _ = Checkpoints(bench.store, "one", 1).load(bench.task().rows_sha256())
+        if saved is not None and saved.checkpoint.members:
+            raise KeyboardInterrupt
+        return False
+
+    bench.should_stop = killed_in_the_net
+    with pytest.raises(KeyboardInterrupt):
+        trained(bench)
+    now_s = bench.clock.monotonic_s()
+    bench.meter, bench.should_stop = Meter(Decimal(0), now_s, Decimal(0), now_s), lambda: False
+    found = train_family(replace(bench.task(), attempt=2))
+    assert (found.state.samples, found.val_loss, found.depends_on_limits) == (0, None, True)
+    assert found.weights_source == "blend of boosted 1.00, table_net 0.00"
 
 
 @pytest.mark.parametrize(

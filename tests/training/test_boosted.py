@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 from small_dataset import CODE, NUMBER, encoding_of, reader, samples, table
 from training_bench import TrainingBench, class_prior_loss, stop_after
 
-from shoestring.core.datasets import Encoding, Feature
+from shoestring.core.datasets import Encoding, Feature, Loss
 from shoestring.core.errors import StageStopped
 from shoestring.data.families import FamilySettings
 from shoestring.data.loading.samples import SampleReader
@@ -21,6 +20,8 @@ from shoestring.training.families.boosted.features import FOLDS, CategoryTables,
 from shoestring.training.families.boosted.forest import BoostedPredictor
 from shoestring.training.families.boosted.learner import BoostedLearner
 from shoestring.training.families.boosted.settings import BoostedSettings
+from shoestring.training.losses.combination import mean_loss
+from shoestring.training.losses.scores import trained_shares
 from shoestring.training.replay import replay_differences
 
 SETTINGS = BoostedSettings(max_epochs=40, patience=40)
@@ -82,7 +83,19 @@ def binary() -> tuple[Array, Encoding]:
     return rows, encoding_of(rows)
 
 
-TASKS = {"binary": binary(), "three": many_classes(3), "twelve": many_classes(12), "regression": values()}
+def with_loss(found: tuple[Array, Encoding], loss: Loss) -> tuple[Array, Encoding]:
+    return found[0], found[1].model_copy(update={"loss": loss})
+
+
+TASKS = {
+    "binary": binary(),
+    "three": many_classes(3),
+    "twelve": many_classes(12),
+    "regression": values(),
+    "balanced": with_loss(many_classes(3), Loss(balanced=True)),
+    "median": with_loss(values(), Loss(quantile=0.5)),
+    "quantile": with_loss(values(), Loss(quantile=0.9)),
+}
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -118,11 +131,9 @@ def test_a_forest_learns_and_its_stored_form_has_the_loss_that_was_validated(tas
     assert learner.validate(ValidationShare(held, 0), kept.data) == pytest.approx(losses[0], rel=1e-12)
     found = BoostedPredictor(encoding, stored).predict(held.take(np.arange(len(held))))
     target = held.take(np.arange(len(held)))["target"]
-    if encoding.task == "regression":
-        assert math.sqrt(((found - target) ** 2).mean()) == pytest.approx(losses[-1])
-    else:
+    if encoding.classes:
         assert found.sum(axis=1) == pytest.approx(1)
-        assert -np.log(found[np.arange(len(target)), target]).mean() == pytest.approx(losses[-1])
+    assert mean_loss(found, target, encoding) == pytest.approx(losses[-1])
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -130,7 +141,7 @@ def test_a_forest_without_trees_predicts_the_prior(task: str) -> None:
     rows, encoding = TASKS[task]
     learner = learner_of(rows, encoding)
     found = BoostedPredictor(encoding, learner.export("last").data).predict(samples(rows[:5], encoding))
-    expected = encoding.train_prior[0] if encoding.task == "regression" else encoding.train_prior
+    expected = encoding.train_prior[0] if encoding.task == "regression" else trained_shares(encoding)
     assert found == pytest.approx(np.tile(np.atleast_1d(expected), (5, 1)).squeeze(), abs=1e-5)
 
 

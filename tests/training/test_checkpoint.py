@@ -22,7 +22,7 @@ from shoestring.training import checkpoints
 from shoestring.training.task import TrainedModel
 
 # Early stopping triggers on the plateau, so that a run returns to its best weights.
-STALLING = TINY.model_copy(update={"max_epochs": 12, "patience": 2, "learning_rate": 0.02})
+STALLING = TINY.model_copy(update={"max_epochs": 40, "patience": 1, "learning_rate": 0.02})
 
 
 @cache

@@ -17,6 +17,7 @@ from shoestring.training.contracts import RunPosition, Signals, TrainingSetup, W
 from shoestring.training.control.controller import Controller
 from shoestring.training.control.drift import WINDOWS_BEFORE_PLAN
 from shoestring.training.control.guardrails import MAX_ROLLBACKS, ROLLBACK_RATE_FACTOR
+from shoestring.training.control.schedule import DECAY_SHARE
 
 EPOCH_ROWS = 10_000
 SETUP = TrainingSetup(
@@ -113,7 +114,7 @@ def test_early_stopping_returns_to_the_best_of_the_plateau_and_decays() -> None:
     assert [each.keep for each in todo] == [("best", "plateau"), ("best", "plateau"), (), ()]
     assert [each.restore for each in todo] == [None, None, None, "plateau"]
     assert now.schedule.decaying
-    assert now.schedule.end_samples == 3 * EPOCH_ROWS
+    assert now.schedule.end_samples == 2 * EPOCH_ROWS + DECAY_SHARE * 2 * EPOCH_ROWS
     assert now.best_loss == 0.8
 
 

@@ -58,6 +58,28 @@ def test_a_family_of_another_package_is_trained_evaluated_and_priced(tmp_path: P
     assert "mean_family" in pod_closure(stage_work(recipe, "train")).modules
 
 
+@pytest.mark.usefixtures("mean_family")
+def test_a_family_of_another_package_is_a_member_of_a_blend(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path)
+    key = dataset(store, tmp_path, {"train": 400, "val": 100, "test": 100})
+    trees = {"family": "boosted", "max_epochs": 12, "leaves": 4}
+    recipe = recipe_of(family="blend", members=[{"family": "mean", "max_epochs": 2}, trees])
+    outcome = train.run(replace(work(tmp_path, key), recipe=recipe))
+    model = read_record(store, outcome.key, ModelRecord)
+    assert (model.settings, model.samples) == (recipe.train, 12 * 400)
+    assert model.weights_source.startswith("blend of mean ") and model.stop_reason == "all 12 rounds are done"
+    rows = open_split(store, load_manifest(store, key), "val")
+    target = rows.take(np.arange(len(rows)))["target"]
+    found = predict(store, outcome.key, rows)
+    assert -np.log(found[np.arange(100), target]).mean() == pytest.approx(model.val_loss)
+    inputs = {"data": key, "model": outcome.key}
+    done = evaluate.run(replace(work(tmp_path, key), stage="evaluate", recipe=recipe, inputs=inputs))
+    assert done.metrics["log_loss"] < done.metrics["log_loss_class_prior"]
+    for stage in ("train", "evaluate"):
+        closure = pod_closure(stage_work(recipe, stage))
+        assert {"mean_family", "shoestring.training.families.boosted.forest"} <= {*closure.modules}
+
+
 def stage_work(recipe: Recipe, stage: str) -> StageWork:
     return StageWork(recipe, 0, "r", stage, "image", StageInputs())
 
@@ -76,7 +98,7 @@ def test_the_code_of_a_family_counts_where_it_is_used_and_nowhere_else() -> None
         # Every evaluation has those of the baseline, which is boosted.
         more = {"lightgbm"} if stage == "train" else set[str]()
         assert more == {*trees.libraries} - {*nets.libraries}
-        assert "shoestring.training.families.table_net.net" not in trees.modules
+        assert "shoestring.training.families.table_net.learner" not in trees.modules
         assert ("shoestring.training.families.boosted.forest" in nets.modules) == (stage == "evaluate")
 
 

@@ -69,12 +69,12 @@ def test_a_training_below_its_skill_floor_is_stopped_with_a_checkpoint(tmp_path:
     limits = Guardrails(skill=SkillFloor(min=0.99, after_epochs=1.5, action=action))
     bench = TrainingBench(tmp_path, settings=LEARNS, guardrails=limits)
     with pytest.raises(
-        StageStopped, match=r"guardrail skill: 0\.\d+ after 1\.50 epochs .* below the minimum of 0\.99"
+        StageStopped, match=r"guardrail skill: 0\.\d+ after 1\.71 epochs .* below the minimum of 0\.99"
     ) as stopped:
         bench.training().run()
     assert stopped.value.cause == ("stop-requested" if action == "pause" else "guardrail")
     assert [(change.lever, change.after, change.samples) for change in bench.changes] == [
-        ("guardrail", "stopped", 450)
+        ("guardrail", "stopped", 512)
     ]
     assert action in bench.changes[0].reason
     assert (tmp_path / "runs/one/checkpoints/train.json").is_file()
@@ -115,7 +115,7 @@ def test_a_training_that_gets_worse_rolls_back_and_recovers(tmp_path: Path) -> N
     trained = training.run()
     rollbacks = [change for change in trained.state.changes if change.lever == "guardrail"]
     assert 1 <= len(rollbacks) <= MAX_ROLLBACKS
-    assert rollbacks[0].after == "weights at 1,200 samples, learning rate times 0.5"
+    assert rollbacks[0].after == "weights at 1,024 samples, learning rate times 0.5"
     assert "action: roll-back" in rollbacks[0].reason
     assert trained.state.samples == 8 * 300
     assert trained.val_loss is not None
@@ -168,7 +168,7 @@ def test_a_training_whose_epochs_cost_too_much_is_stopped(tmp_path: Path, action
     ) as stopped:
         bench.training().run()
     assert stopped.value.cause == ("stop-requested" if action == "pause" else "guardrail")
-    assert [change.samples for change in bench.changes] == [640]
+    assert [change.samples for change in bench.changes] == [2 * 640]
 
 
 def test_rebalance_changes_one_setting_at_a_time_within_the_limits_and_then_stops(

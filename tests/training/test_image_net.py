@@ -5,7 +5,7 @@ import torch
 
 from shoestring.core.datasets import IMAGE_COLUMN, Encoding, StoredField
 from shoestring.data.loading.samples import Samples
-from shoestring.training.families.table_net.net import TableNetKind
+from shoestring.training.families.table_net.learner import TableNetKind
 from shoestring.training.families.table_net.settings import TableNetSettings
 from shoestring.training.frameworks.torch_.net_learner import NetLearner
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -12,7 +14,7 @@ from small_dataset import CODE, NUMBER, RECORD, encoding_of, samples, table
 from training_bench import TINY, class_prior_loss
 
 from shoestring.core.datasets import Encoding, Feature
-from shoestring.training.families.table_net.net import TableNetKind, quantile_edges
+from shoestring.training.families.table_net.learner import TableNetKind, quantile_edges
 from shoestring.training.frameworks.torch_.byte_dropout import ByteDropout, keep_mask
 from shoestring.training.frameworks.torch_.net_learner import NetLearner
 
@@ -92,7 +94,7 @@ def test_category_dropout_trains_the_unknown_code_and_the_average_follows_the_we
     for _ in range(20):
         learner.step(rows, 0.01)
     assert not torch.equal(unknown, learner.net.embeddings[0].weight[0])
-    assert learner.loss([rows], learner.average) == pytest.approx(learner.loss([rows], learner.net), rel=0.5)
+    assert learner.loss([rows], learner.net) < learner.loss([rows], learner.average) < math.log(2)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.3, 0.5, 0.9, 0.999])

@@ -8,12 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shoestring.training.contracts import MIN_RELATIVE_GAIN
 from shoestring.training.control.schedule import (
-    MIN_RELATIVE_GAIN,
+    DECAY_SHARE,
     WARMUP_SHARE,
     EarlyStopping,
     LearningRateSchedule,
     ScheduleProgress,
+    min_relative_gain,
     planned_warmup_samples,
 )
 
@@ -81,16 +83,16 @@ def test_the_rate_reaches_its_peak_and_comes_all_the_way_down(rows: int, epochs:
 
 
 @given(st.integers(1000, 10**6), st.floats(2, 20), rates, st.floats(0.5, 10))
-def test_the_decay_takes_an_epoch_and_never_rises_again(
+def test_the_decay_takes_an_epoch_or_a_share_of_the_samples_and_never_rises_again(
     rows: int, epochs: float, rate: float, begins: float
 ) -> None:
     run = steady_run(rows, (epochs + begins + 3) * rows / rate, rate, 1000)
     start = next(at for at in run if at.samples >= begins * rows)
     schedule = LearningRateSchedule(end_samples=1000 * rows).start_decay(start)
     assert schedule.decaying
-    assert schedule.end_samples - start.samples == rows
+    assert schedule.end_samples - start.samples == min(rows, int(DECAY_SHARE * start.samples))
     factors = [schedule.factor(at) for at in run if at.samples >= start.samples]
-    assert factors[0] == 1.0
+    assert factors[0] == pytest.approx(1.0, abs=0.01)
     assert factors[-1] == pytest.approx(0.0, abs=1e-9)
     assert all(before >= after - 1e-9 for before, after in pairwise(factors))
 
@@ -138,15 +140,18 @@ def test_an_unlimited_run_stays_on_the_plateau_until_its_last_epoch() -> None:
     assert factors == [1.0, 1.0, 0.5, 0.0]
 
 
-@given(st.lists(st.floats(0.01, 10), min_size=1, max_size=30), st.integers(1, 5))
+@given(st.lists(st.floats(0.01, 10), min_size=1, max_size=30), st.integers(1, 5), st.integers(1, 10**6))
 def test_early_stopping_triggers_after_patience_validations_without_gain(
-    losses: list[float], patience: int
+    losses: list[float], patience: int, units: int
 ) -> None:
-    stopping = EarlyStopping(patience)
+    """Few independent units are noisy: a gain over them must be larger."""
+    least = min_relative_gain(units)
+    assert MIN_RELATIVE_GAIN <= least <= min_relative_gain(max(1, units // 4))
+    stopping = EarlyStopping(patience, least)
     for loss in losses:
         before, stopping = stopping, stopping.update(loss)
         assert stopping.best_loss <= before.best_loss
-        assert (stopping.evaluations_without_gain == 0) == (loss < before.best_loss * (1 - MIN_RELATIVE_GAIN))
+        assert (stopping.evaluations_without_gain == 0) == (loss < before.best_loss * (1 - least))
         assert stopping.evaluations_without_gain <= before.evaluations_without_gain + 1
     assert stopping.triggered == (stopping.evaluations_without_gain >= patience)
 

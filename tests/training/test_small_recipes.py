@@ -60,7 +60,7 @@ def columns(values: np.ndarray, names: list[str]) -> dict[str, Any]:
     return dict(zip(names, values.T, strict=True))
 
 
-FAMILIES = pytest.mark.parametrize("family", ["table_net", "boosted", "linear"])
+FAMILIES = pytest.mark.parametrize("family", ["table_net", "boosted", "linear", "blend"])
 
 
 @FAMILIES
@@ -86,5 +86,5 @@ def test_diabetes_progress_is_predicted_in_its_own_unit(tmp_path: Path, family: 
     assert 40 < model.metrics["val_rmse"] < 70
     card = read_record(store, evaluated.key, EvaluationResults)
     assert card.task == "regression"
-    assert card.model.description.startswith(f"{family}, ")
+    assert card.model.description.startswith(family)
     assert card.quality["rmse"] < card.baselines[0].scores["rmse"].value

@@ -13,7 +13,8 @@ from shoestring.data.loading.samples import Samples
 from shoestring.data.transforms.texts.byte_tokens import PADDING, START, ByteTokens
 from shoestring.data.transforms.texts.token_rows import pack_rows
 from shoestring.training.control.guardrails import prior_loss
-from shoestring.training.families.text_net.net import IGNORED, TextNet, TextNetKind, token_losses
+from shoestring.training.families.text_net.learner import TextNetKind
+from shoestring.training.families.text_net.predictor import IGNORED, TextNet, token_losses
 from shoestring.training.families.text_net.settings import TextNetSettings
 from shoestring.training.frameworks.torch_.net_learner import NetLearner
 

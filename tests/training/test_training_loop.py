@@ -110,7 +110,7 @@ def test_a_small_table_gets_small_batches_and_a_large_one_the_batch_size_of_the_
             .state.controller.batch_rows
         )
 
-    assert batch(20) == 10
+    assert batch(20) == 16
     assert batch(3200) == 3200 // MIN_STEPS_PER_EPOCH
     assert batch(100_000) == 1024
 

@@ -148,7 +148,6 @@ class TrainingBench:
             settings=self.settings,
             train=reader(self.train, encoding),
             validation=SlowRows(self.validation, encoding, self.clock, self.validation_s),
-            metric="rmse" if encoding.task == "regression" else "log_loss",
             store=self.store,
             meter=self.meter,
             clock=self.clock,

@@ -15,7 +15,7 @@ from shoestring.core.record import Count, StoredRecord
 from shoestring.data.formats.dictionaries import ColumnDictionary, read_dictionaries
 from shoestring.data.increments.partitions import EncodedPartition, read_partitions
 from shoestring.data.increments.versions import last_version
-from shoestring.data.recipe import Task
+from shoestring.data.metrics import Task
 from shoestring.data.storage.blobs import load_manifest, open_blob
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from shoestring.data.recipe import Target, Task
+from shoestring.data.metrics import Task
+from shoestring.data.recipe import Target
 from shoestring.data.sources.column_types import float_scalar, float_values
 from shoestring.data.transforms.encode import column_as_number
 from shoestring.data.transforms.target import TargetFit, is_known, is_numeric

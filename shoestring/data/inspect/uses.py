@@ -14,7 +14,6 @@ from shoestring.data.transforms.encode import MIN_CATEGORY_ROWS, FeatureKind
 from shoestring.data.transforms.feature_kinds import (
     date_columns,
     feature_types,
-    kind_of_whole_numbers,
     possible_texts,
 )
 from shoestring.data.transforms.hashing.hashed_text import BUCKETS, is_free_text
@@ -55,7 +54,7 @@ def column_uses(
 
 
 def _use(
-    recipe: Recipe, column: SampleColumn, features: Mapping[str, FeatureKind | None], dates: Sequence[str]
+    recipe: Recipe, column: SampleColumn, features: Mapping[str, FeatureKind], dates: Sequence[str]
 ) -> tuple[Use, str]:
     name, is_named = column.name, recipe.names_features
     if name == recipe.target.column:
@@ -67,7 +66,7 @@ def _use(
     if name in dates:
         return "date", "`dates`" if is_named else "its month, weekday, hour and moment"
     if name in features:
-        kind = features[name] or kind_of_whole_numbers(len(column.values))
+        kind = features[name]
         return (kind, f"`{kind}`") if is_named else _inferred_use(column, kind)
     if name in recipe.split.by:
         return "group", "`split.by`"

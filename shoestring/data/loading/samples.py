@@ -80,7 +80,7 @@ class Collator:
         self._values = ColumnBlock(record, [column_of(each) for each in values])
         self._model_codes = CodeTable.of(categories, model_codes or {})
         self._target_codes = (model_codes or {}).get(TARGET_COLUMN)
-        self._has_groups = GROUP_COLUMN in (record.names or ())
+        self.has_groups = GROUP_COLUMN in (record.names or ())
         self._mean = np.array([each.mean for each in values])
         self._sd = np.array([each.sd for each in values])
         # Where each value and each indicator goes among the numbers, and the value that an indicator marks.
@@ -111,7 +111,7 @@ class Collator:
             "number": self._numbers(records),
             "target": np.ascontiguousarray(target_B),
         }
-        if self._has_groups:
+        if self.has_groups:
             fields["group"] = np.ascontiguousarray(records[GROUP_COLUMN])
         fields |= {field.use: _with_shape(records, field) for field in self._shaped}
         return Samples(fields)
@@ -228,6 +228,15 @@ class SampleReader:
             return None
         window = window_blocks(starts, self.row_bytes)
         return BlockOrder(starts if self._kept is None else np.searchsorted(self._kept, starts), window)
+
+    @property
+    def unit_count(self) -> int:
+        """The independent units that the rows are: the groups that the split kept together, or each row."""
+        if not self._collator.has_groups:
+            return len(self)
+        starts = range(0, len(self), SCANNED_ROWS)
+        blocks = (np.arange(start, min(start + SCANNED_ROWS, len(self))) for start in starts)
+        return len(np.unique(np.concatenate([self.read(each)[GROUP_COLUMN] for each in blocks])))
 
     def read(self, positions: Positions) -> Array:
         """Return the records at `positions` (int64[B], any order, repeats allowed).

@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 
 from shoestring.core.datasets import TARGET_COLUMN, Feature
 from shoestring.data.formats.dictionaries import ColumnDictionary
-from shoestring.data.recipe import MAX_CATEGORIES, Target, Task
+from shoestring.data.metrics import Task
+from shoestring.data.recipe import MAX_CATEGORIES, Target
 from shoestring.data.transforms.encode import (
     MIN_CATEGORY_ROWS,
     MIN_INDICATED_SHARE,

@@ -25,9 +25,6 @@ from shoestring.data.sources.column_types import float_scalar, float_values
 MIN_CATEGORY_ROWS = 5
 """A category with fewer rows in train shares the code of unknown categories."""
 
-MAX_INFERRED_CATEGORIES = 64
-"""A column of whole numbers is inferred to be categorical when it has at most this many distinct values."""
-
 MAX_NUMBER = 1e30
 """The largest absolute value of a number. Models read float32, which ends at 3.4e38."""
 

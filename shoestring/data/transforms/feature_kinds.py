@@ -1,6 +1,4 @@
-"""Which columns become features, and of which kind: by the recipe, by their types, and for whole numbers by
-how many distinct values they have.
-"""
+"""Which columns become features, and of which kind: by the recipe and by their types."""
 
 from __future__ import annotations
 
@@ -8,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from shoestring.core.errors import RecipeError
-from shoestring.data.recipe import Recipe, Task
+from shoestring.data.metrics import Task
+from shoestring.data.recipe import Recipe
 from shoestring.data.transforms.dates import is_date, part_names
-from shoestring.data.transforms.encode import MAX_INFERRED_CATEGORIES, FeatureKind
+from shoestring.data.transforms.encode import FeatureKind
 from shoestring.data.transforms.hashing.hashed_text import TextLook, hashed_names
 from shoestring.data.transforms.joined_table import JoinedTable
 from shoestring.data.transforms.target import TargetFit, is_known, is_numeric
@@ -38,21 +36,15 @@ def column_kinds(recipe: Recipe, table: JoinedTable, schema: pa.Schema) -> Colum
     """
     features, dates = feature_types(recipe, schema), date_columns(recipe, schema)
     target = TargetFit(recipe.target, schema.field(recipe.target.column).type)
-    undecided = {name: set[str]() for name, kind in features.items() if kind is None}
     looks = {name: TextLook() for name in possible_texts(recipe, schema)}
-    for columns in table.column_chunks([*undecided, *looks, recipe.target.column]):
+    for columns in table.column_chunks([*looks, recipe.target.column]):
         for name in columns.column_names:
             column = columns[name]
             if name == recipe.target.column:
                 target.add(column.filter(is_known(column)))
-            elif name in looks:
-                if not looks[name].is_over:
-                    looks[name].add(column)
-            elif len(undecided[name]) <= MAX_INFERRED_CATEGORIES:
-                undecided[name] |= {*pc.unique(column.drop_null()).to_pylist()}
-    decided: dict[str, FeatureKind] = {
-        name: kind or kind_of_whole_numbers(len(undecided[name])) for name, kind in features.items()
-    }
+            elif not looks[name].is_over:
+                looks[name].add(column)
+    decided = {**features}
     for date in dates:
         decided |= {date: "numeric", **dict.fromkeys(part_names(date), "categorical")}
     texts = recipe.texts or tuple(name for name, look in looks.items() if look.is_free)
@@ -67,8 +59,8 @@ def column_kinds(recipe: Recipe, table: JoinedTable, schema: pa.Schema) -> Colum
     return ColumnKinds(decided, dates, target.task, texts)
 
 
-def feature_types(recipe: Recipe, schema: pa.Schema) -> dict[str, FeatureKind | None]:
-    """Return the columns to encode, and their kinds; None: inferred from the values.
+def feature_types(recipe: Recipe, schema: pa.Schema) -> dict[str, FeatureKind]:
+    """Return the columns to encode, and their kinds.
 
     Without named features these are all columns but the target, the leaks, the groups, dates and times.
     """
@@ -78,7 +70,7 @@ def feature_types(recipe: Recipe, schema: pa.Schema) -> dict[str, FeatureKind | 
                 f"the numeric feature {name} contains text: name it under `categorical`, "
                 "or fix the values that are not numbers"
             )
-    named: dict[str, FeatureKind | None] = {
+    named: dict[str, FeatureKind] = {
         **dict.fromkeys(recipe.categorical, "categorical"),
         **dict.fromkeys(recipe.numeric, "numeric"),
     }
@@ -95,11 +87,6 @@ def feature_types(recipe: Recipe, schema: pa.Schema) -> dict[str, FeatureKind | 
         for field in _free_columns(recipe, schema)
         if not pa.types.is_temporal(field.type)
     }
-
-
-def kind_of_whole_numbers(distinct: int) -> FeatureKind:
-    """Return the kind of a column of whole numbers with this number of different values."""
-    return "categorical" if distinct <= MAX_INFERRED_CATEGORIES else "numeric"
 
 
 def possible_texts(recipe: Recipe, schema: pa.Schema) -> list[str]:
@@ -138,7 +125,7 @@ def _free_columns(recipe: Recipe, schema: pa.Schema) -> list[pa.Field]:
     return [field for field in schema if field.name not in unused]
 
 
-def _kind_of(kind: pa.DataType) -> FeatureKind | None:
-    if pa.types.is_floating(kind):
-        return "numeric"
-    return None if is_numeric(kind) else "categorical"
+def _kind_of(kind: pa.DataType) -> FeatureKind:
+    """Numbers are no categories, however few there are: categories have no order, and the rare ones are
+    one."""
+    return "numeric" if is_numeric(kind) else "categorical"

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shoestring.core.errors import DataError, RecipeError
-from shoestring.data.recipe import Target, Task
+from shoestring.data.metrics import Task
+from shoestring.data.recipe import Target
 from shoestring.data.sources.column_types import float_scalar
 from shoestring.data.transforms.encode import (
     RunningMoments,

@@ -75,7 +75,7 @@ def with_known_family(store: Store, work: StageWork) -> StageWork:
     recipe = work.recipe
     if not recipe.leaves_family_open or work.stage not in FAMILY_STAGES or work.origin is not None:
         return work
-    if not work.inputs.side_input:
+    if work.stage != "evaluate" or not work.inputs.side_input:
         return replace(work, recipe=recipe.with_family(recipe.families[0].family))
     settings = read_record(store, work.inputs.side_input, ModelRecord).settings
     return replace(work, recipe=recipe.model_copy(update={"train": settings}))
@@ -209,7 +209,8 @@ def has_baseline(world: World, work: StageWork) -> bool:
     versions = known_libraries(world, work.image, work.stage, baseline_libraries())
     if versions is None or not work.inputs.upstream:
         return False
-    return is_stored(world.store, baseline_key_fields(work.inputs.upstream, work.seed, versions))
+    fields = baseline_key_fields(work.inputs.upstream, work.recipe.loss, work.seed, versions)
+    return is_stored(world.store, fields)
 
 
 def _keys(

@@ -41,7 +41,7 @@ from shoestring.training.control.schedule import (
 )
 from shoestring.training.curve import SchedulePhase
 
-CONTROLLER_VERSION = 1
+CONTROLLER_VERSION = 2
 """Rises when the same numbers lead to other plans or changes."""
 
 
@@ -87,7 +87,7 @@ class Controller:
         return cls(
             setup,
             LearningRateSchedule(end_samples=setup.max_samples, warmup_samples=warmup_samples),
-            EarlyStopping(setup.patience),
+            EarlyStopping(setup.patience, setup.min_gain),
             SpendTracker(setup.adaptation),
             setup.first_batch_rows,
             rows_per_s,

@@ -218,7 +218,8 @@ class SpendTracker:
         reason = (
             f"the planned end needs {needed_s:,.1f} s, ${_usd(at, needed_s)}, and {at.left_s:,.1f} s, "
             f"${_usd(at, at.left_s)}, are left: {_rate(self.s_per_row)} rows/s "
-            f"at ${at.usd_per_hour} an hour, planned with {_rate(self.planned_s_per_row)} rows/s"
+            f"at ${at.usd_per_hour.normalize():f} an hour, planned with "
+            f"{_rate(self.planned_s_per_row)} rows/s"
         )
         before, after = f"{self.planned_samples:,} samples", f"{samples:,} samples"
         change = PlanChange("length", before, after, reason, samples)

@@ -19,6 +19,8 @@ def prior_loss(encoding: Encoding) -> float:
     deviation; of texts the entropy of their tokens in bits per byte."""
     if encoding.task == "regression":
         return encoding.train_prior[1]
+    if encoding.loss.balanced:
+        return math.log(sum(share > 0 for share in encoding.train_prior))
     nats = -sum(share * math.log(share) for share in encoding.train_prior if share > 0)
     if encoding.vocabulary is not None:
         return nats / math.log(2) / encoding.vocabulary.bytes_per_token

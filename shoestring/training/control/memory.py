@@ -12,7 +12,7 @@ from pydantic import Field
 
 from shoestring.core.record import Record
 from shoestring.training.control.controller import Controller, Mark
-from shoestring.training.control.schedule import EarlyStopping, LearningRateSchedule
+from shoestring.training.control.schedule import LearningRateSchedule
 
 
 class ControllerMemory(Record):
@@ -54,7 +54,11 @@ def recall(controller: Controller, memory: ControllerMemory) -> Controller:
     return replace(
         controller,
         schedule=memory.schedule,
-        early_stopping=EarlyStopping(controller.setup.patience, best, memory.validations_without_gain),
+        early_stopping=replace(
+            controller.early_stopping,
+            best_loss=best,
+            evaluations_without_gain=memory.validations_without_gain,
+        ),
         best_loss=math.inf if memory.best_loss is None else memory.best_loss,
         batch_rows=memory.batch_rows,
         validation_share=memory.validation_share,

@@ -3,18 +3,23 @@ numbers out."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from shoestring.training.contracts import MIN_RELATIVE_GAIN
 from shoestring.training.curve import SchedulePhase
 
 # Warm-up takes this share of an epoch, or of the planned samples where that is less.
 WARMUP_EPOCHS, WARMUP_SHARE = 0.1, 0.05
 # Decay takes this many epochs. When the budget buys less, everything after warm-up is decay.
 DECAY_EPOCHS = 1.0
-# The minimum relative improvement of early stopping. On a validation split of 30,000 rows, smaller
-# differences between two validations a quarter of an epoch apart are mostly noise.
-MIN_RELATIVE_GAIN = 0.0005
+# After a plateau that no longer improves, decay takes this share of the samples so far, if that is less.
+# Hu et al. 2024 (arXiv 2404.06395) find a tenth enough.
+DECAY_SHARE = 0.2
+# The minimum relative improvement of early stopping if validation were one independent unit: smaller
+# differences between two validations are mostly noise, which falls with the root of the units.
+UNIT_GAIN = 0.02
 
 
 class ScheduleProgress(NamedTuple):
@@ -77,8 +82,8 @@ class LearningRateSchedule:
     def start_decay(self, at: ScheduleProgress) -> LearningRateSchedule:
         """Return the schedule with its decay starting now, because further samples on the plateau gain
         too little."""
-        end_samples = min(self.end_samples, at.samples + int(DECAY_EPOCHS * at.epoch_rows))
-        return replace(self, end_samples=end_samples, decaying=True)
+        decay = int(min(DECAY_EPOCHS * at.epoch_rows, DECAY_SHARE * at.samples))
+        return replace(self, end_samples=min(self.end_samples, at.samples + decay), decaying=True)
 
     def _warmup(self, at: ScheduleProgress) -> float:
         return (at.samples + 1) / self.warmup_samples
@@ -93,7 +98,8 @@ class LearningRateSchedule:
 
     def _samples_left(self, at: ScheduleProgress, end_samples: int) -> float:
         """Return the samples until `end_samples` over those of the decay."""
-        decay = min(DECAY_EPOCHS * at.epoch_rows, end_samples * (1 - WARMUP_SHARE))
+        share = DECAY_SHARE / (1 + DECAY_SHARE) if self.decaying else 1 - WARMUP_SHARE
+        decay = min(DECAY_EPOCHS * at.epoch_rows, end_samples * share)
         return (end_samples - at.samples) / max(decay, 1.0)
 
 
@@ -102,19 +108,25 @@ def planned_warmup_samples(epoch_rows: int, planned_samples: int) -> int:
     return max(1, int(min(WARMUP_EPOCHS * epoch_rows, WARMUP_SHARE * planned_samples)))
 
 
+def min_relative_gain(units: int) -> float:
+    """Return the share by which a loss over so many independent units of validation must improve."""
+    return max(MIN_RELATIVE_GAIN, UNIT_GAIN / math.sqrt(units))
+
+
 @dataclass(frozen=True, slots=True)
 class EarlyStopping:
-    """Detects that the validation loss no longer improves. A new best must be lower by
-    `MIN_RELATIVE_GAIN`."""
+    """Detects that the validation loss no longer improves. A new best must be lower by the share
+    `min_gain`."""
 
     patience: int
+    min_gain: float = MIN_RELATIVE_GAIN
     best_loss: float = float("inf")
     evaluations_without_gain: int = 0
 
     def update(self, loss: float) -> EarlyStopping:
         """Return the state after one more validation. A loss that is not a number is no improvement."""
-        if loss < self.best_loss * (1 - MIN_RELATIVE_GAIN):
-            return EarlyStopping(self.patience, loss, 0)
+        if loss < self.best_loss * (1 - self.min_gain):
+            return replace(self, best_loss=loss, evaluations_without_gain=0)
         return replace(self, evaluations_without_gain=self.evaluations_without_gain + 1)
 
     @property

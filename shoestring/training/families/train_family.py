@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import cast
+
+import numpy as np
 
 from shoestring.training.families.registry import Ensemble, family_of
 from shoestring.training.loop import Training
+from shoestring.training.losses.combination import FIT_S, combine, fit_weights, mean_loss
 from shoestring.training.task import TrainedModel, TrainingTask
+
+PREDICTING = 2.0
+"""Times that the predictions for the temperature may take as long as a validation."""
 
 
 def train_family(task: TrainingTask) -> TrainedModel:
@@ -14,4 +21,22 @@ def train_family(task: TrainingTask) -> TrainedModel:
     family = family_of(task.settings)
     if task.settings.members_for(len(task.train)):
         return cast(Ensemble, family).train(task)
-    return Training(task, family.learner(task)).run()
+    training = Training(task, family.learner(task))
+    trained = training.run()
+    if not task.encoding.classes or not trained.state.samples:
+        return trained
+    needed_s = FIT_S + PREDICTING * training.measured.costs.validation_s
+    if task.meter.seconds_left(task.clock.monotonic_s()) < needed_s:
+        return replace(trained, depends_on_limits=True)
+    return with_temperature(task, trained)
+
+
+def with_temperature(task: TrainingTask, trained: TrainedModel) -> TrainedModel:
+    """Return the model with the temperature of its probabilities, fitted on validation."""
+    predictor = family_of(task.settings).predictor(task.encoding, trained.weights)
+    rows = task.validation.scan(predictor.rows_at_once)
+    batches = [(predictor.predict(each), each["target"]) for each in rows]
+    predicted, target_B = (np.concatenate(each) for each in zip(*batches, strict=True))
+    weights = fit_weights([predicted], target_B, task.encoding)
+    loss = mean_loss(combine(weights, [predicted], task.encoding), target_B, task.encoding)
+    return replace(trained, val_loss=loss, inverse_temperature=float(weights[0]))

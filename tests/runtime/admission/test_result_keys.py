@@ -171,7 +171,8 @@ def test_a_router_finds_a_baseline_once_the_libraries_of_its_image_are_known(
 ) -> None:
     router = replace(world, pod=POD) if is_pod else world
     work = replace(work_of(recipe), stage="evaluate")
-    fields = baseline_key_fields(work.inputs.upstream, work.seed, library_versions(baseline_libraries()))
+    versions = library_versions(baseline_libraries())
+    fields = baseline_key_fields(work.inputs.upstream, work.recipe.loss, work.seed, versions)
     assert not has_baseline(router, work)
     fit = BaselineFit(elapsed_s=1, cores=1, iterations=1, fitted_iterations=2, stop_reason="")
     save_baseline(world.store, fields, "boosting", fit, np.ones((3, 2)))
@@ -179,6 +180,8 @@ def test_a_router_finds_a_baseline_once_the_libraries_of_its_image_are_known(
         assert not has_baseline(router, work)
         record_libraries(router, work)
     assert has_baseline(router, work)
+    other = work.recipe.model_copy(update={"metric": "mae"})
+    assert not has_baseline(router, replace(work, recipe=other))
     assert not has_baseline(router, replace(work, seed=8))
     found = find_baseline(world.store, fields)
     assert found is not None

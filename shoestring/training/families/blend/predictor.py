@@ -12,9 +12,9 @@ from shoestring.core.datasets import Encoding
 from shoestring.data.families import FamilySettings, settings_of
 from shoestring.data.loading.samples import Samples
 from shoestring.training.contracts import Predictor
-from shoestring.training.families.blend.combination import combine
 from shoestring.training.families.registry import family_of
-from shoestring.training.families.scores import Array
+from shoestring.training.losses.combination import combine
+from shoestring.training.losses.scores import Array
 
 
 def blend_bytes(settings: Sequence[FamilySettings], members: Sequence[bytes], weights: Array) -> bytes:

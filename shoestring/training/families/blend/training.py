@@ -12,19 +12,19 @@ from shoestring.data.families import LearnerSettings
 from shoestring.spending.meter import MeterShare
 from shoestring.training.checkpoints import Checkpoints, TrainedMember
 from shoestring.training.contracts import Learner, TrainingProgress
-from shoestring.training.families.blend.combination import combine, equal_weights, fit_weights, mean_loss
 from shoestring.training.families.blend.predictor import blend_bytes
 from shoestring.training.families.registry import family_of
-from shoestring.training.families.scores import Array
 from shoestring.training.loop import Training
+from shoestring.training.losses.combination import FIT_S, combine, equal_weights, fit_weights, mean_loss
+from shoestring.training.losses.scores import Array
 from shoestring.training.task import TrainedModel, TrainingTask
 from shoestring.training.training_state import NO_MEMBERS, EarlierMembers, saved_members
 
 EARLIER_SHARE = 0.5
 """The share of the time left that each member but the last may use."""
 
-FIT_S, SLOWER = 0.2, 2.0
-"""Seconds to fit the weights, and how many times as long as the first time predictions may take."""
+SLOWER = 2.0
+"""How many times as long as the first time predictions may take."""
 
 
 TARGET_ROWS = 1 << 17
@@ -37,6 +37,7 @@ class BlendTraining:
         self._task, self._settings = task, settings
         self._predictions = list[Array]()
         self._predicting_s = 0.0
+        self._resumed, self._resumed_s = 0, 0.0
 
     def run(self) -> TrainedModel:
         """Train the members that are not trained yet, and fit the weights. Raises what `Training.run`
@@ -68,17 +69,24 @@ class BlendTraining:
     def _saved(self) -> EarlierMembers:
         task = self._task
         saved, _ = Checkpoints(task.store, task.run_id, task.attempt).load(task.rows_sha256())
-        return NO_MEMBERS if saved is None else saved_members(saved.checkpoint, saved.parts)
+        if saved is None:
+            return NO_MEMBERS
+        checkpoint = saved.checkpoint
+        self._resumed, self._resumed_s = len(checkpoint.members), checkpoint.training_s
+        return saved_members(checkpoint, saved.parts)
 
     def _start(self, number: int, earlier: EarlierMembers) -> tuple[TrainingTask, Learner]:
-        """Return the training of a member, and its learner."""
-        task, settings, now_s = self._task, self._settings[number], self._task.clock.monotonic_s()
+        """Return the training of a member, and its learner. The seconds of a member that earlier starts used
+        count: otherwise each start would give it half of the rest again."""
+        task, settings, began_s = self._task, self._settings[number], self._task.clock.monotonic_s()
         is_last = number == len(self._settings) - 1
         share = 1.0 if is_last else EARLIER_SHARE
+        if number == self._resumed and not is_last:
+            began_s -= self._resumed_s
         own = replace(
             task,
             settings=settings,
-            meter=MeterShare(task.meter, now_s, share, self._fit_s()),
+            meter=MeterShare(task.meter, began_s, share, self._fit_s()),
             planned_samples=task.planned_samples if is_last else None,
             report_progress=task.report_progress if is_last else partial(self._report, settings.family),
             is_member=True,
@@ -104,9 +112,11 @@ class BlendTraining:
         self._predicting_s = max(self._predicting_s, task.clock.monotonic_s() - began_s)
 
     def _combined(self, earlier: EarlierMembers, last: TrainedModel) -> TrainedModel:
-        """Return the blend. Without time for its weights they are equal, and it is not validated."""
+        """Return the blend. Without time for its weights they are equal, and it is not validated. A last
+        member without a step has none then: it predicts the same for all rows."""
         task, names = self._task, [each.family for each in self._settings]
-        weights, loss = equal_weights(len(names)), None
+        without_a_step = 0 if last.state.samples else 1
+        weights, loss = np.pad(equal_weights(len(names) - without_a_step), (0, without_a_step)), None
         if task.meter.seconds_left(task.clock.monotonic_s()) >= self._fit_s():
             self._predict(len(names) - 1, last.weights)
             target = np.concatenate([each["target"] for each in task.validation.scan(TARGET_ROWS)])

@@ -14,7 +14,7 @@ import numpy as np
 from shoestring.core.datasets import Encoding
 from shoestring.data.loading.samples import Samples
 from shoestring.training.families.boosted.features import CategoryTables
-from shoestring.training.families.scores import outputs, prior_scores, probabilities
+from shoestring.training.losses.scores import outputs, prior_scores, probabilities
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from typing import Any
 
@@ -20,10 +19,15 @@ from shoestring.training.families.boosted.forest import (
     scores,
 )
 from shoestring.training.families.boosted.settings import BoostedSettings
-from shoestring.training.families.scores import outputs, prior_scores, sum_of_losses
+from shoestring.training.losses.scores import (
+    mean_metric,
+    outputs,
+    prior_scores,
+    row_weights,
+    sum_of_losses,
+)
 
 Array = np.ndarray[Any, np.dtype[Any]]
-OBJECTIVES = {"binary": "binary", "multiclass": "multiclass", "regression": "regression"}
 
 
 class ScoredRows:
@@ -65,7 +69,7 @@ class BoostedLearner:
         self._encoding, self.batch_rows, self.rounds, self._threads = encoding, len(train), 0, cores
         self._rate = settings.learning_rate
         self._params = {
-            "objective": OBJECTIVES[encoding.task],
+            **_objective(encoding),
             "num_class": outputs(encoding),
             "learning_rate": settings.learning_rate,
             "num_leaves": settings.leaves,
@@ -88,7 +92,10 @@ class BoostedLearner:
         self._booster = lightgbm.Booster(self._params, self._dataset())
 
     def _dataset(self) -> Any:
-        return lightgbm.Dataset(self._features_B, self._target_B, params=self._params, free_raw_data=False)
+        weights_B = row_weights(self._encoding, self._target_B)
+        return lightgbm.Dataset(
+            self._features_B, self._target_B, weight=weights_B, params=self._params, free_raw_data=False
+        )
 
     def advance(self, plan: StepPlan, feed: Feed) -> Progress:
         feed.pass_over(plan.rows)
@@ -127,7 +134,7 @@ class BoostedLearner:
         return self.metric(sum_of_losses(found, known.target_B, self._encoding) / len(known.target_B))
 
     def metric(self, loss: float) -> float:
-        return math.sqrt(loss) if self._encoding.task == "regression" else loss
+        return mean_metric(loss, self._encoding)
 
     def export(self, weights: Weights) -> Deferred:
         return self.state()
@@ -142,6 +149,13 @@ class BoostedLearner:
         self._resumed = booster
         if booster is None:
             self._booster = lightgbm.Booster(self._params, self._dataset())
+
+
+def _objective(encoding: Encoding) -> dict[str, Any]:
+    """Return the loss as LightGBM names it."""
+    if encoding.task == "regression" and encoding.loss.quantile is not None:
+        return {"objective": "quantile", "alpha": encoding.loss.quantile}
+    return {"objective": encoding.task}
 
 
 def _written(booster: Any, rounds: int, tables: CategoryTables) -> bytes:

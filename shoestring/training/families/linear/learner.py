@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from functools import partial
 from typing import Any
 
@@ -22,7 +21,13 @@ from shoestring.training.families.linear.predictor import (
     scores_of,
 )
 from shoestring.training.families.linear.settings import LinearSettings
-from shoestring.training.families.scores import outputs, sum_of_losses
+from shoestring.training.losses.scores import (
+    mean_metric,
+    outputs,
+    row_weights,
+    sum_of_losses,
+    trained_shares,
+)
 
 AVERAGE_HALF_LIFE_EPOCHS = 0.25
 """Epochs after which a weight counts half in the average."""
@@ -45,9 +50,13 @@ class LinearLearner:
         self.inputs = Inputs(encoding)
         self._rate = settings.learning_rate / max(1, len(encoding.features) + 1)
         kind = SGDRegressor if encoding.task == "regression" else SGDClassifier
-        loss = "squared_error" if encoding.task == "regression" else "log_loss"
         self._model: Any = kind(
-            loss=loss, alpha=settings.l2, learning_rate="constant", eta0=self._rate, shuffle=False
+            loss=_loss(encoding),
+            epsilon=0.0,
+            alpha=settings.l2,
+            learning_rate="constant",
+            eta0=self._rate,
+            shuffle=False,
         )
         weights = LinearWeights(np.zeros((outputs(encoding), self.inputs.count)), self._prior())
         self._allocate()
@@ -58,7 +67,11 @@ class LinearLearner:
         samples = feed.next_batch(plan.rows).samples
         self._model.eta0 = self._rate * plan.rate
         if self._model.eta0:
-            self._model.partial_fit(self._matrix(samples), self._target(samples["target"]))
+            target_B = samples["target"]
+            inputs = self._matrix(samples)
+            self._model.partial_fit(
+                inputs, self._target(target_B), sample_weight=self._row_weights(inputs, target_B)
+            )
         self.samples += len(samples)
         half_lives = len(samples) / (AVERAGE_HALF_LIFE_EPOCHS * self._rows)
         keep = min(0.5**half_lives, 1 - len(samples) / self.samples)
@@ -79,7 +92,7 @@ class LinearLearner:
         return self.metric(total / count)
 
     def metric(self, loss: float) -> float:
-        return math.sqrt(loss) if self._encoding.task == "regression" else loss
+        return mean_metric(loss, self._encoding)
 
     def export(self, weights: Weights) -> Deferred:
         return Deferred(partial(_json, self._named(weights).content()))
@@ -101,7 +114,7 @@ class LinearLearner:
         """Return the intercepts with which the model predicts train's shares."""
         if self._encoding.task == "regression":
             return np.zeros(1)
-        shares = np.clip(np.array(self._encoding.train_prior), 1e-6, 1 - 1e-6)
+        shares = trained_shares(self._encoding)
         logits = np.log(shares / (1 - shares))
         return np.asarray(logits[1:] if self._encoding.task == "binary" else logits)
 
@@ -130,6 +143,15 @@ class LinearLearner:
         mean, sd = self._encoding.train_prior
         return np.asarray((target_B - mean) / (sd or 1.0), np.float64)
 
+    def _row_weights(self, inputs: Any, target_B: Array) -> Array | None:
+        """Return the weights of the rows of a batch. A quantile weights what lies above it and below it, by
+        the model before the batch: the gradient of its loss is that of the absolute error with these."""
+        quantile = self._encoding.loss.quantile
+        if self._encoding.task != "regression" or quantile is None:
+            return row_weights(self._encoding, target_B)
+        is_above_B = self._target(target_B) > self._model.predict(inputs)
+        return np.where(is_above_B, 2 * quantile, 2 * (1 - quantile))
+
     def _matrix(self, samples: Samples) -> Any:
         """Return the inputs of a batch: float64[B, D], sparse where there are categories."""
         numbers_BF = self.inputs.bounded(samples)
@@ -145,6 +167,13 @@ class LinearLearner:
         values = np.concatenate([np.ones(codes_BC.shape), numbers_BF], axis=1)
         starts = np.arange(0, at.size + 1, at.shape[1])
         return csr_matrix((values.ravel(), at.ravel(), starts), shape=(rows, self.inputs.count))
+
+
+def _loss(encoding: Encoding) -> str:
+    """Return the loss as scikit-learn names it; that of a quantile is the absolute error with weights."""
+    if encoding.task != "regression":
+        return "log_loss"
+    return "squared_error" if encoding.loss.quantile is None else "epsilon_insensitive"
 
 
 def _json(content: dict[str, Any]) -> bytes:

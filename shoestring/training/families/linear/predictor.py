@@ -15,7 +15,7 @@ import numpy as np
 
 from shoestring.core.datasets import Encoding
 from shoestring.data.loading.samples import Samples
-from shoestring.training.families.scores import probabilities
+from shoestring.training.losses.scores import probabilities
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -36,16 +36,16 @@ class TableNetFamily:
         return need
 
     def learner(self, task: TrainingTask) -> Learner:
-        from shoestring.training.families.table_net.net import TableNetKind
+        from shoestring.training.families.table_net.learner import TableNetKind
         from shoestring.training.frameworks.torch_.net_learner import NetLearner
 
         return NetLearner.of_task(task, TableNetKind(task.encoding, self.settings))
 
     def predictor(self, encoding: Encoding, weights: bytes) -> Predictor:
-        from shoestring.training.families.table_net.net import TableNetKind
+        from shoestring.training.families.table_net.predictor import TableNetModel
         from shoestring.training.frameworks.torch_.net_kind import NetPredictor
 
-        return NetPredictor(TableNetKind(encoding, self.settings), weights)
+        return NetPredictor(TableNetModel(encoding, self.settings), weights)
 
     def _weights(self, shape: DataShape) -> int:
         """Return the weights of the layers."""

@@ -43,16 +43,16 @@ class TextNetFamily:
         return self._need(need, shape, EVALUATE_TOKEN_US, EVALUATE_LOGIT_US, EVALUATE_LOGIT_COPIES)
 
     def learner(self, task: TrainingTask) -> Learner:
-        from shoestring.training.families.text_net.net import TextNetKind
+        from shoestring.training.families.text_net.learner import TextNetKind
         from shoestring.training.frameworks.torch_.net_learner import NetLearner
 
         return NetLearner.of_task(task, TextNetKind(task.encoding, self.settings))
 
     def predictor(self, encoding: Encoding, weights: bytes) -> Predictor:
-        from shoestring.training.families.text_net.net import TextNetKind
+        from shoestring.training.families.text_net.predictor import TextNetModel
         from shoestring.training.frameworks.torch_.net_kind import NetPredictor
 
-        return NetPredictor(TextNetKind(encoding, self.settings), weights)
+        return NetPredictor(TextNetModel(encoding, self.settings), weights)
 
     def _need(self, need: Need, shape: DataShape, token_us: float, logit_us: float, rows: int) -> Need:
         """Return a need per row of tokens. `rows`: those whose logits are in memory at once."""

@@ -1,4 +1,4 @@
-"""The interface of a network to the learner and the predictor of networks."""
+"""The interfaces of a network to the learner and the predictor of networks."""
 
 from __future__ import annotations
 
@@ -18,20 +18,13 @@ Weights = dict[str, Any]
 EVALUATION_ROWS = 8192
 
 
-class NetKind(Protocol):
-    """A kind of network for one data set: how it is made, its inputs, and the meaning of its output.
+class NetModel(Protocol):
+    """The network for one data set: its inputs, and the meaning of its output.
 
     `rows_at_once`: the rows that are computed at once outside a training step.
     """
 
     rows_at_once: int
-
-    @property
-    def settings(self) -> NetSettings: ...
-
-    def new(self, sample: Samples) -> nn.Module:
-        """Return the untrained network. `sample`: samples of train whose distribution it may use."""
-        ...
 
     def empty(self, weights: Weights) -> nn.Module:
         """Return a network that can load these weights."""
@@ -39,6 +32,21 @@ class NetKind(Protocol):
 
     def inputs(self, samples: Samples) -> tuple[Tensor, ...]:
         """Return the inputs of the network."""
+        ...
+
+    def predictions(self, out: Tensor, samples: Samples) -> Array:
+        """Return an output as a `Predictor` does."""
+        ...
+
+
+class NetKind(NetModel, Protocol):
+    """The same network while it is trained: how it begins, and its loss."""
+
+    @property
+    def settings(self) -> NetSettings: ...
+
+    def new(self, sample: Samples) -> nn.Module:
+        """Return the untrained network. `sample`: samples of train whose distribution it may use."""
         ...
 
     def losses(self, out: Tensor, samples: Samples, reduction: str) -> Tensor:
@@ -51,10 +59,6 @@ class NetKind(Protocol):
 
     def metric(self, loss: float) -> float:
         """Return a mean loss in the run's metric."""
-        ...
-
-    def predictions(self, out: Tensor, samples: Samples) -> Array:
-        """Return an output as a `Predictor` does."""
         ...
 
 
@@ -73,13 +77,13 @@ def from_bytes(data: bytes) -> Weights:
 class NetPredictor:
     """Predicts with a trained network. A `Predictor`."""
 
-    def __init__(self, kind: NetKind, weights: bytes) -> None:
+    def __init__(self, model: NetModel, weights: bytes) -> None:
         state = from_bytes(weights)
-        self._kind, self._net = kind, kind.empty(state)
+        self._model, self._net = model, model.empty(state)
         self._net.load_state_dict(state)
         self._net.eval()
-        self.rows_at_once = kind.rows_at_once
+        self.rows_at_once = model.rows_at_once
 
     @torch.no_grad()
     def predict(self, samples: Samples) -> Array:
-        return self._kind.predictions(self._net(*self._kind.inputs(samples)), samples)
+        return self._model.predictions(self._net(*self._model.inputs(samples)), samples)

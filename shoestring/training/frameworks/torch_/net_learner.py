@@ -19,9 +19,8 @@ if TYPE_CHECKING:
     from shoestring.training.task import TrainingTask
 
 EDGE_SAMPLE_ROWS = 50_000
-# Epochs in which the weight of an old value in the average halves: long enough to approximate an annealed
-# model.
-AVERAGE_HALF_LIFE_EPOCHS = 0.1
+# Steps after which a weight counts half in the average: long enough to approximate an annealed model.
+AVERAGE_HALF_LIFE_STEPS = 32
 MAX_GRADIENT_NORM = 1.0
 
 
@@ -72,14 +71,12 @@ class NetLearner:
         torch.nn.utils.clip_grad_norm_(self._weights, MAX_GRADIENT_NORM)
         self.optimizer.step()
         self.steps += 1
-        self._update_average(len(samples))
+        self._update_average()
         return float(loss.detach())
 
-    def _update_average(self, batch_rows: int) -> None:
-        """Add the weights to the average. It decays by samples, not steps; at first it is the plain mean."""
-        keep = min(
-            0.5 ** (batch_rows / (AVERAGE_HALF_LIFE_EPOCHS * self.rows)), self.steps / (self.steps + 1)
-        )
+    def _update_average(self) -> None:
+        """Add the weights to the average. At first it is the plain mean."""
+        keep = min(0.5 ** (1 / AVERAGE_HALF_LIFE_STEPS), self.steps / (self.steps + 1))
         add = get_ema_multi_avg_fn(keep)  # type: ignore[no-untyped-call]
         add(self._averages, self._weights, self.steps)
 

@@ -1,0 +1,1 @@
+"""The losses of predictions, their calibration, and their combination."""
