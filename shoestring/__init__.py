@@ -6,7 +6,7 @@ so that `import shoestring` stays light for the processes of a pipeline, which n
 
 from importlib import import_module
 
-API_NAMES = ("RunView", "compare", "explain", "open_run", "plan", "resume", "run", "runs")
+API_NAMES = ("Model", "RunView", "compare", "explain", "load", "open_run", "plan", "resume", "run", "runs")
 
 
 def __getattr__(name: str) -> object:

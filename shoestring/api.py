@@ -23,8 +23,9 @@ from shoestring.core.money import budget as parse_budget
 from shoestring.core.receipt import Receipt
 from shoestring.data.recipe import Recipe
 from shoestring.evaluation.results import EvaluationResults
+from shoestring.models.frames import Model as Model
 from shoestring.reporting.html.page import page
-from shoestring.reporting.publish import export
+from shoestring.reporting.publish import export, open_model
 from shoestring.reporting.run_reader import read_run_story
 from shoestring.reporting.run_story import RunStory
 from shoestring.reporting.runs.run_comparison import RunComparison, compare_runs
@@ -214,6 +215,17 @@ def runs(
 def compare(first: RunView, second: RunView) -> RunComparison:
     """Return the choices, dollars and quality of two runs side by side."""
     return compare_runs(first.story, second.story)
+
+
+def load(model: str | Path, *, world: str | Path | None = None, store: str | Path | None = None) -> Model:
+    """Return the model of a folder, of a run's files, or of a run by its id.
+
+    Raises:
+        UsageError: there is no such folder or run, or a library that the model needs is not installed.
+        DataError: a file of the folder is missing, was changed, or is a pickle.
+        NotInStore: the data set of the run's model is not stored any longer.
+    """
+    return Model(open_model(str(model), lambda run_id: (open_at(world, store).store, run_id)))
 
 
 def dollars(amount: Money | None) -> Decimal | None:

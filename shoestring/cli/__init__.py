@@ -28,6 +28,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "plan": "running.plan:plan",
         "run": "running.run:run",
         "watch": "running.watch:watch",
+        "predict": "running.predict:predict",
         "simulate": "running.simulate:simulate",
     },
     "Understanding a run": {

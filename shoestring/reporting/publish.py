@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from shoestring.core import store_layout
-from shoestring.core.errors import NotInStore
+from shoestring.core.errors import DataError, NotInStore, UnknownName, UsageError
 from shoestring.core.interfaces import Store
-from shoestring.core.record import SCHEMA_VERSION, record_bytes
-from shoestring.data.run_records import open_run, read_record
-from shoestring.data.storage.blobs import open_blob
+from shoestring.core.record import SCHEMA_VERSION, Record, record_bytes
+from shoestring.data.run_records import open_run, read_record, read_run_record
+from shoestring.data.storage.blobs import file_digest
+from shoestring.models.model import FittedModel, model_at
+from shoestring.models.read_folder import find_folder
+from shoestring.models.write_folder import write_model
 from shoestring.reporting.html.page import page
 from shoestring.reporting.run_reader import read_run_story
+from shoestring.reporting.runs.model_lineage import ModelLineage, lineage_of
 from shoestring.reporting.summary import RunSummary, summarise_run
 from shoestring.spending.audit import export as ledger_export
 from shoestring.spending.ledger.entry import read_entry
@@ -22,6 +29,18 @@ EXPORTED_FOLDERS = ("decisions", "receipts", "migration-checks")
 ADDED_FIELDS = {"deadline_at", "late_s", "engine_s", "engine_planned_s"}
 """Fields of a summary that version 0.3.0 did not write."""
 EXPORTED_FILES = ("run.json", "summary.json", "report.html", "curve.json", "evaluation.json")
+
+
+LOGGER = logging.getLogger("shoestring")
+
+
+class ExportedLineage(Record):
+    """Where the model of a folder comes from: its data, and the digests of the decisions and receipts of the
+    run that trained it, by key."""
+
+    model: ModelLineage
+    decisions: dict[str, str]
+    receipts: dict[str, str]
 
 
 def publish(store: Store, run_id: str) -> str:
@@ -74,22 +93,58 @@ def export(store: Store, run_id: str, folder: Path) -> RunSummary:
         target = folder / key.removeprefix(prefix)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(store.fetch(key), target)
-    _copy_model(store, store_layout.model(run_id), folder / "model")
+    _export_model(store, run_id, folder / "model")
     accounts = [start.account for start in open_run(store, run_id).starts]
     if accounts:
         ledger_export.export_accounts(store, folder / "ledger", *accounts)
     return summarise_run(read_run_story(store, run_id))
 
 
-def _copy_model(store: Store, key: str, folder: Path) -> None:
-    """Copy the model's record and its weights, if a model was trained.
-
-    `torch.load(..., weights_only=True)` reads the weights.
-    """
+def _export_model(store: Store, run_id: str, folder: Path) -> None:
+    """Write the folder of a run's model, if one was trained, and say why there is none where it cannot be."""
     try:
-        model = read_record(store, key, ModelRecord)
-    except NotInStore:
+        write_run_model(store, run_id, folder)
+    except UnknownName:
         return
-    folder.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(store.fetch(key), folder / "model.json")
-    shutil.copyfile(open_blob(store, model.weights_sha256), folder / "weights.pt")
+    except (NotInStore, DataError) as error:
+        LOGGER.warning("%s is left out: %s", folder, error)
+
+
+def write_run_model(store: Store, run_id: str, folder: Path) -> None:
+    """Write the model of a run as a folder that predicts raw rows.
+
+    Raises UnknownName: there is no such run, or it has no model yet; NotInStore: its data set is not stored
+    any longer; DataError: an earlier version wrote it.
+    """
+    recipe = read_run_record(store, run_id).recipe
+    try:
+        model = read_record(store, store_layout.model(run_id), ModelRecord)
+    except NotInStore:
+        raise UnknownName("model of run", run_id, []) from None
+    lineage = ExportedLineage(
+        model=lineage_of(store, model),
+        decisions=_digests(store, store_layout.decisions(model.run_id)),
+        receipts=_digests(store, store_layout.receipts(model.run_id)),
+    )
+    write_model(store, model, recipe, record_bytes(lineage), folder)
+
+
+def open_model(name: str, find_run: Callable[[str], tuple[Store, str]]) -> FittedModel:
+    """Return the model of a folder, of the folder of a run's files, or of a run. `find_run`: returns the
+    store and the id of a run by its name.
+
+    Raises UsageError: there is none of them; DataError: the folder is not whole; what `write_run_model`
+    raises.
+    """
+    path = Path(name)
+    if find_folder(path) is not None or path.exists():
+        return model_at(path)
+    if "/" in name or name.startswith("."):
+        raise UsageError(f"there is no folder {name}: name the folder of a model, or a run")
+    with tempfile.TemporaryDirectory(prefix="shoestring-model-") as folder:
+        write_run_model(*find_run(name), Path(folder) / "model")
+        return model_at(Path(folder) / "model")
+
+
+def _digests(store: Store, prefix: str) -> dict[str, str]:
+    return {key: file_digest(store.fetch(key)) for key in sorted(store.list(prefix))}

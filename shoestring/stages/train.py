@@ -77,7 +77,7 @@ def run(work: Work) -> StageOutcome:
         weights_source=trained.weights_source,
         stop_reason=trained.stop_reason,
         data_wait_share=trained.data_wait_share,
-        validation_share=state.controller.validation_share,
+        validation_share=1.0 if trained.uses_all_validation else state.controller.validation_share,
         sample_ranges=state.sample_ranges,
         selection=state.cursor.selection,
         shuffle_quality=task.train.shuffle_quality(work.seed),

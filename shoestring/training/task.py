@@ -114,7 +114,8 @@ class TrainingTask:
 
 @dataclass(frozen=True, slots=True)
 class TrainedModel:
-    """The final weights, and how training went."""
+    """The final weights, and how training went. `uses_all_validation`: `val_loss` is over all rows of the
+    validation split, whatever share of it the loop read."""
 
     weights: bytes
     val_loss: float | None
@@ -124,3 +125,4 @@ class TrainedModel:
     data_wait_share: float
     depends_on_limits: bool
     inverse_temperature: float = 1.0
+    uses_all_validation: bool = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ WRITES_FILES = {
     ("settle", "--page"): ("--run-id", "RUN"),
     ("settle", "--summary"): ("--run-id", "RUN"),
     ("init", "--out"): ("DATA",),
+    ("predict", "RUN", "DATA", "--out"): (),
 }
 WRITES_FOLDERS = {
     ("run", "--out"): ("RECIPE",),
@@ -37,6 +39,7 @@ TAKES_RUN = {
     ("where",): (),
     ("data", "verify"): (),
     ("data", "lineage"): (),
+    ("predict",): ("DATA",),
     ("explain",): (),
     ("explain", "RUN", "--against"): (),
     ("replay",): (),
@@ -80,7 +83,8 @@ def test_every_command_that_writes_or_takes_a_run_is_tried_here() -> None:
 
 def filled(finished: Finished, words: tuple[str, ...]) -> list[str]:
     run_id = str(finished.ran.json["run_id"])
-    month = next(path.name for path in (finished.store / "ledger").iterdir() if path.name != run_id)[:7]
+    accounts = (path.name for path in (finished.store / "ledger").iterdir())
+    month = next(name for name in accounts if re.fullmatch(r"\d{4}-\d{2}", name))
     data = str(finished.recipe.with_name("flights.csv"))
     values = {"RECIPE": str(finished.recipe), "MONTH": month, "DATA": data}
     return [values.get(word, word.replace("RUN", run_id)) for word in words]

@@ -111,7 +111,7 @@ def test_the_libraries_of_a_stage_are_those_that_its_modules_import() -> None:
         "pydantic",
         "pydantic_core",
     }
-    assert libraries["train"] - libraries["ingest"] == {"scipy", "torch"}
+    assert libraries["train"] - libraries["ingest"] == {"safetensors", "scipy", "torch"}
     assert libraries["evaluate"] - libraries["train"] == {"lightgbm", "tokenizers"}
     versions = library_versions([*libraries["evaluate"], "not_installed"])
     assert versions.pop("not_installed") == "" and all(versions.values())

@@ -18,7 +18,7 @@ deadline_s: 900
 train: {max_epochs: 2}
 """
 # A training of about a minute, which is also as long as the kind tests take the store away.
-LONG_RAIN = RAIN.replace("max_epochs: 2", "max_epochs: 50, patience: 100000")
+LONG_RAIN = RAIN.replace("max_epochs: 2", "max_epochs: 100, patience: 100000")
 
 
 def write_recipe(folder: Path, text: str, file: str = "rain.yaml") -> str:

@@ -70,6 +70,21 @@ def test_the_output_folder_holds_the_model_the_report_and_the_records(finished: 
     assert len(list((finished.out / "receipts").glob("*.json"))) == 4
 
 
+def test_the_model_is_used_from_the_files_of_the_run_and_from_the_store(
+    finished: Finished, tmp_path: Path
+) -> None:
+    lineage = json.loads((finished.out / "model" / "lineage.json").read_text())
+    assert [*lineage["model"]["files"]] and len(lineage["decisions"]) == len(lineage["receipts"]) == 4
+    rows = finished.recipe.parent / "flights.csv"
+    for name, model in (("files", finished.out), ("store", finished.ran.json["run_id"])):
+        ran = finished.again("predict", model, rows, "--out", tmp_path / f"{name}.csv", "--json")
+        assert ran.code == 0, ran.err
+        assert ran.json["rows"] == len(rows.read_text().splitlines()) - 1
+    assert (tmp_path / "files.csv").read_bytes() == (tmp_path / "store.csv").read_bytes()
+    refused = finished.again("predict", "no-run", rows, "--out", tmp_path / "none.csv", "--json")
+    assert (refused.code, refused.json["status"]) == (2, "usage") and "no-run" in refused.json["error"]
+
+
 def test_every_decision_replays_byte_for_byte(finished: Finished) -> None:
     decisions = sorted((finished.out / "decisions").glob("*.json"))
     assert len(decisions) == 4
@@ -95,7 +110,7 @@ def test_a_second_run_pays_for_no_stage_and_its_report_is_whole(finished: Finish
     ]
     assert {stage["spent_usd"] for stage in ran.json["stages"]} == {"0.000000"}
     assert ran.json["quality"] == finished.ran.json["quality"]
-    for name in ("curve.json", "evaluation.json", "model/model.json", "model/weights.pt"):
+    for name in ("curve.json", "evaluation.json", "model/SHA256SUMS"):
         assert (tmp_path / name).read_bytes() == (finished.out / name).read_bytes(), name
     report = (tmp_path / "report.html").read_text()
     first = finished.ran.json["run_id"]

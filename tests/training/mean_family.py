@@ -13,6 +13,7 @@ from shoestring.data.families import LearnerSettings
 from shoestring.data.loading.samples import Array, Samples
 from shoestring.training.contracts import Deferred, Feed, Progress, StepPlan, ValidationRows, Weights
 from shoestring.training.families.data_shape import DataShape
+from shoestring.training.families.registry import OneFile
 from shoestring.training.task import TrainingTask
 
 
@@ -22,8 +23,9 @@ class MeanSettings(LearnerSettings):
     batch_rows: int = 64
 
 
-class MeanFamily:
+class MeanFamily(OneFile):
     settings_type = MeanSettings
+    weights_file = "sums.txt"
 
     def __init__(self, settings: MeanSettings) -> None:
         self.settings = settings

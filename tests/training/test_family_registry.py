@@ -94,7 +94,7 @@ def test_the_code_of_a_family_counts_where_it_is_used_and_nowhere_else() -> None
     for stage in ("train", "evaluate"):
         nets, trees = of["table_net", stage], of["boosted", stage]
         assert nets.digest != trees.digest
-        assert {"torch"} == {*nets.libraries} - {*trees.libraries}
+        assert {"torch", "safetensors"} == {*nets.libraries} - {*trees.libraries}
         # Every evaluation has those of the baseline, which is boosted.
         more = {"lightgbm"} if stage == "train" else set[str]()
         assert more == {*trees.libraries} - {*nets.libraries}

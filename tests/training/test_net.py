@@ -15,6 +15,7 @@ from training_bench import TINY, class_prior_loss
 
 from shoestring.core.datasets import Encoding, Feature
 from shoestring.training.families.table_net.learner import TableNetKind, quantile_edges
+from shoestring.training.families.table_net.predictor import TableNetPredictor
 from shoestring.training.frameworks.torch_.byte_dropout import ByteDropout, keep_mask
 from shoestring.training.frameworks.torch_.net_learner import NetLearner
 
@@ -30,6 +31,22 @@ def test_any_mix_of_columns_starts_as_the_prior_and_takes_a_step(features: tuple
     for _ in range(50):
         learner.step(rows, 0.01)
     assert learner.loss([rows], learner.net) < before - 0.02
+
+
+@pytest.mark.parametrize("features", [(CODE,), (NUMBER,), (NUMBER, CODE), (CODE, CODE, NUMBER)], ids=len)
+@pytest.mark.parametrize("hidden", [(8,), (16, 8)])
+def test_numpy_predicts_what_the_net_computes(features: tuple[Feature, ...], hidden: tuple[int, ...]) -> None:
+    train = table(300, 0)
+    encoding = encoding_of(train).model_copy(update={"features": features})
+    rows = samples(train, encoding)
+    learner = NetLearner(TableNetKind(encoding, TINY.model_copy(update={"hidden": hidden})), rows, len(train))
+    for _ in range(30):
+        learner.step(rows, 0.05)
+    with torch.no_grad():
+        expected = learner.net.eval()(*learner.kind.inputs(rows)).numpy()
+    assert expected.std() > 0.1
+    predictor = TableNetPredictor(encoding, learner.export("last").data)
+    assert predictor.scores(rows) == pytest.approx(expected, abs=1e-5)
 
 
 def test_a_regression_net_starts_as_the_mean_with_losses_in_the_unit_of_y() -> None:

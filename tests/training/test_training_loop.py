@@ -16,7 +16,7 @@ from shoestring.core.receipt import TimeShares
 from shoestring.data.loading.loader import LoaderTimes
 from shoestring.training.contracts import MIN_STEPS_PER_EPOCH, NO_STEPS
 from shoestring.training.families.table_net.settings import TableNetSettings
-from shoestring.training.frameworks.torch_.net_kind import from_bytes
+from shoestring.training.frameworks.torch_.net_kind import load_weights
 
 LEARNING = TableNetSettings(
     max_epochs=6, hidden=(16,), bins=8, dropout=0.0, category_dropout=0.0, learning_rate=0.01
@@ -123,7 +123,7 @@ def test_the_final_weights_are_the_better_of_annealed_and_averaged(tmp_path: Pat
     trained = training.run()
     val_losses = [point.val_loss for point in bench.points() if point.val_loss is not None]
     assert trained.val_loss == min(val_losses[-1], trained.state.controller.best_loss)
-    net_learner(training).net.load_state_dict(from_bytes(trained.weights))
+    load_weights(net_learner(training).net, trained.weights)
     assert net_learner(training).loss(
         [samples(bench.validation)], net_learner(training).net
     ) == pytest.approx(trained.val_loss)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from clocks import StillClock
+from safetensors.torch import load
 from small_dataset import Array, encoding_of, reader, table
 
 from shoestring.backends.folder_store import FolderStore
@@ -27,7 +28,6 @@ from shoestring.training.contracts import Feed, Learner, Progress, StepPlan, Tra
 from shoestring.training.curve import CurvePoint
 from shoestring.training.families.registry import family_of
 from shoestring.training.families.table_net.settings import TableNetSettings
-from shoestring.training.frameworks.torch_.net_kind import from_bytes
 from shoestring.training.frameworks.torch_.net_learner import NetLearner
 from shoestring.training.loop import Training
 from shoestring.training.task import TrainingTask
@@ -173,7 +173,7 @@ def stop_after(steps: int) -> Callable[[], bool]:
 
 
 def same_weights(one: bytes, other: bytes) -> bool:
-    left, right = from_bytes(one), from_bytes(other)
+    left, right = load(one), load(other)
     return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
 
 

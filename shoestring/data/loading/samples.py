@@ -28,7 +28,8 @@ class Samples:
     """A batch: an array for each use of the stored fields, with the statistics of train applied.
 
     - code: int32[B, C]; number: float32[B, F]; in the order of the encoding's features.
-    - target: [B], the index of the class, or the value; of texts the bytes of a row.
+    - target: [B], the index of the class, or the value; of texts the bytes of a row. Rows to predict have
+      none.
     - group: int32[B]; image: uint8[B, channels, height, width]; tokens: uint8[B, T] or uint16[B, T]: where
       the data set has them. Images and tokens are views of the stored rows.
     """
@@ -43,7 +44,7 @@ class Samples:
 
     def __len__(self) -> int:
         """The rows of the batch."""
-        return len(self["target"])
+        return len(next(iter(self.fields.values())))
 
     def part(self, start: int, stop: int) -> Samples:
         """Return the samples from `start` to `stop`, as views."""
@@ -80,7 +81,9 @@ class Collator:
         self._values = ColumnBlock(record, [column_of(each) for each in values])
         self._model_codes = CodeTable.of(categories, model_codes or {})
         self._target_codes = (model_codes or {}).get(TARGET_COLUMN)
-        self.has_groups = GROUP_COLUMN in (record.names or ())
+        self.has_groups, self._has_target = (
+            name in (record.names or ()) for name in (GROUP_COLUMN, TARGET_COLUMN)
+        )
         self._mean = np.array([each.mean for each in values])
         self._sd = np.array([each.sd for each in values])
         # Where each value and each indicator goes among the numbers, and the value that an indicator marks.
@@ -103,14 +106,12 @@ class Collator:
         codes_BC = self._codes.read(records)
         # Codes that are stored ready are copied: torch warns of views of a mapped file, which is read-only.
         codes_BC = codes_BC.copy() if self._model_codes is None else self._model_codes.look_up(codes_BC)
-        target_B = records[TARGET_COLUMN]
-        if self._target_codes is not None:
-            target_B = self._target_codes[target_B]
-        fields: dict[Use, Array] = {
-            "code": codes_BC,
-            "number": self._numbers(records),
-            "target": np.ascontiguousarray(target_B),
-        }
+        fields: dict[Use, Array] = {"code": codes_BC, "number": self._numbers(records)}
+        if self._has_target:
+            target_B = records[TARGET_COLUMN]
+            if self._target_codes is not None:
+                target_B = self._target_codes[target_B]
+            fields["target"] = np.ascontiguousarray(target_B)
         if self.has_groups:
             fields["group"] = np.ascontiguousarray(records[GROUP_COLUMN])
         fields |= {field.use: _with_shape(records, field) for field in self._shaped}
@@ -135,7 +136,7 @@ def _check(record: np.dtype[Any], encoding: Encoding, features: Sequence[str]) -
     """Check that the records hold the fields of an encoding and the columns of its features. Raises
     DataError."""
     fields = {each.name for each in encoding.fields}
-    if lacking := sorted({TARGET_COLUMN, *fields, *features} - {*(record.names or ())}):
+    if lacking := sorted({*fields, *features} - {*(record.names or ())}):
         raise DataError(f"the data set has no columns {', '.join(lacking)}: run preprocess again")
     if variable := [each.name for each in encoding.fields if each.storage == "variable"]:
         raise DataError(

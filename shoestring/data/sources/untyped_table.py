@@ -108,10 +108,11 @@ class UntypedTable:
         """Read the columns as these kinds, whatever their values are."""
         self.names, self._kinds = columns.schema.names, _kinds_of(columns)
 
-    def texts(self, block_bytes: int) -> Iterator[pa.Table]:
-        """Yield the well-formed rows in blocks, with all columns as text. Raises DataError."""
+    def texts(self, block_bytes: int, quarantine: Quarantine | None = None) -> Iterator[pa.Table]:
+        """Yield the well-formed rows in blocks, with all columns as text, and quarantine the others. Raises
+        DataError."""
         for file in self.files:
-            for block in file.blocks(block_bytes):
+            for block in file.blocks(block_bytes, quarantine):
                 yield pa.Table.from_batches([block])
 
     def peek(self, names: Sequence[str]) -> Iterator[pa.Table]:

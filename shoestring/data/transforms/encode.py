@@ -47,9 +47,10 @@ class Dictionary:
     so that memory is bounded.
     """
 
-    def __init__(self, values: Sequence[str] = (), most: int = MAX_CATEGORIES) -> None:
-        """`values`: those of an earlier version of the data set, which keep their codes."""
-        self._most = most
+    def __init__(self, values: Sequence[str] = (), most: int = MAX_CATEGORIES, *, grows: bool = True) -> None:
+        """`values`: those of an earlier version of the data set, which keep their codes. Unless it `grows`, a
+        new value has the code of a missing one."""
+        self._most, self._grows = most, grows
         self.values = [*values]
         self._codes = {text: code for code, text in enumerate(self.values, 1)}
 
@@ -67,6 +68,8 @@ class Dictionary:
                 text = f"hash {crc32(text.encode()) % HASHED_CODES} of further values"
                 if text in self._codes:
                     return self._codes[text]
+            if not self._grows:
+                return 0
             self.values.append(text)
             code = self._codes[text] = len(self.values)
         return code

@@ -51,6 +51,12 @@ def trace_model(store: Store, model: str) -> ModelLineage:
     """
     record = find_model(store, model)
     trainers = [key for key in _model_keys(store) if _weights(store, key) == record.weights_sha256]
+    shared_by = tuple(run for key in trainers if (run := key.split("/")[1]) != record.run_id)
+    return lineage_of(store, record).model_copy(update={"shared_by": shared_by})
+
+
+def lineage_of(store: Store, record: ModelRecord) -> ModelLineage:
+    """Return the lineage of a model, without the other runs that share it."""
     datasets, files, missing, source = list[DatasetVersion](), dict[str, str](), "", ""
     try:
         for key, manifest in dataset_chain(store, record.dataset_key):
@@ -74,7 +80,6 @@ def trace_model(store: Store, model: str) -> ModelLineage:
     return ModelLineage(
         weights_sha256=record.weights_sha256,
         run_id=record.run_id,
-        shared_by=tuple(run for key in trainers if (run := key.split("/")[1]) != record.run_id),
         seed=record.seed,
         samples=record.samples,
         decision_key=_decision_of(store, record.run_id),

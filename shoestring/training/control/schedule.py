@@ -109,7 +109,8 @@ def planned_warmup_samples(epoch_rows: int, planned_samples: int) -> int:
 
 
 def min_relative_gain(units: int) -> float:
-    """Return the share by which a loss over so many independent units of validation must improve."""
+    """Return the share by which a validation loss must improve to count. `units`: the independent units that
+    it is the mean over."""
     return max(MIN_RELATIVE_GAIN, UNIT_GAIN / math.sqrt(units))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
@@ -37,6 +38,27 @@ class Family(Protocol):
     def learner(self, task: TrainingTask) -> Learner: ...
 
     def predictor(self, encoding: Encoding, weights: bytes) -> Predictor: ...
+
+    def files(self, weights: bytes) -> Mapping[str, bytes]:
+        """Return the weights as the files of a model's folder, by name, each in a format that other programs
+        read. None of them is a pickle."""
+        ...
+
+    def from_files(self, files: Mapping[str, bytes]) -> bytes:
+        """Return the weights that `files` took apart. Raises KeyError for a file that is missing."""
+        ...
+
+
+class OneFile:
+    """The files of a family whose weights are one."""
+
+    weights_file: ClassVar[str]
+
+    def files(self, weights: bytes) -> Mapping[str, bytes]:
+        return {self.weights_file: weights}
+
+    def from_files(self, files: Mapping[str, bytes]) -> bytes:
+        return files[self.weights_file]
 
 
 class Ensemble(Family, Protocol):

@@ -39,4 +39,4 @@ def with_temperature(task: TrainingTask, trained: TrainedModel) -> TrainedModel:
     predicted, target_B = (np.concatenate(each) for each in zip(*batches, strict=True))
     weights = fit_weights([predicted], target_B, task.encoding)
     loss = mean_loss(combine(weights, [predicted], task.encoding), target_B, task.encoding)
-    return replace(trained, val_loss=loss, inverse_temperature=float(weights[0]))
+    return replace(trained, val_loss=loss, inverse_temperature=float(weights[0]), uses_all_validation=True)

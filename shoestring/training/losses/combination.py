@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.optimize import minimize
 
 from shoestring.core.datasets import Encoding
 from shoestring.training.losses.scores import (
@@ -57,6 +56,9 @@ def combine(weights: Array, predictions: Sequence[Array], encoding: Encoding) ->
 
 def fit_weights(predictions: Sequence[Array], target_B: Array, encoding: Encoding) -> Array:
     """Return the weights: float64[M], none below 0."""
+    # Predictions need no scipy, whose import takes longer than most of them.
+    from scipy.optimize import minimize
+
     inputs_BKM = inputs_of(predictions, encoding)
     if encoding.task == "regression":
         mean, sd = encoding.train_prior

@@ -87,7 +87,7 @@ def hashed_texts(texts: Iterable[str | None]) -> Numbers:
         codes += singles
         codes += [crc32(b" " + word.encode(), code) for code, word in zip(singles, words[1:], strict=False)]
         ends.append(len(codes))
-    rows = np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))
+    rows = np.repeat(np.arange(len(ends)), np.diff(np.array([0, *ends])))
     buckets, signs = _placed(np.array(codes, np.uint64))
     sums: Numbers = np.bincount(rows * BUCKETS + buckets, signs, len(ends) * BUCKETS).astype(np.float64)
     found = sums.reshape(len(ends), BUCKETS)

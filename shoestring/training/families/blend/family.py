@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from shoestring.core.types import Need
+from shoestring.data.families import FamilySettings
 from shoestring.training.contracts import Learner, Predictor
 from shoestring.training.families.blend.settings import BlendSettings
+from shoestring.training.families.blend.stored import put_together, taken_apart
 from shoestring.training.families.data_shape import DataShape
 from shoestring.training.families.registry import family_of, whole_training
 
 if TYPE_CHECKING:
     from shoestring.core.datasets import Encoding
     from shoestring.training.task import TrainedModel, TrainingTask
+
+BLEND_FILE = "blend.json"
+"""In a model's folder: the settings and the weights of the members, whose own files are in folders."""
 
 
 class BlendFamily:
@@ -56,3 +62,26 @@ class BlendFamily:
         from shoestring.training.families.blend.predictor import BlendPredictor
 
         return BlendPredictor(encoding, weights)
+
+    def files(self, weights: bytes) -> Mapping[str, bytes]:
+        blend, members = taken_apart(weights)
+        return {
+            BLEND_FILE: blend,
+            **{
+                f"{_folder(number, settings)}/{name}": data
+                for number, (settings, own) in enumerate(members, 1)
+                for name, data in family_of(settings).files(own).items()
+            },
+        }
+
+    def from_files(self, files: Mapping[str, bytes]) -> bytes:
+        def member(number: int, settings: FamilySettings) -> bytes:
+            start = f"{_folder(number, settings)}/"
+            own = {name.removeprefix(start): data for name, data in files.items() if name.startswith(start)}
+            return family_of(settings).from_files(own)
+
+        return put_together(files[BLEND_FILE], member)
+
+
+def _folder(number: int, settings: FamilySettings) -> str:
+    return f"{number}-{settings.family}"

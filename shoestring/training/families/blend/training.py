@@ -12,7 +12,7 @@ from shoestring.data.families import LearnerSettings
 from shoestring.spending.meter import MeterShare
 from shoestring.training.checkpoints import Checkpoints, TrainedMember
 from shoestring.training.contracts import Learner, TrainingProgress
-from shoestring.training.families.blend.predictor import blend_bytes
+from shoestring.training.families.blend.stored import blend_bytes
 from shoestring.training.families.registry import family_of
 from shoestring.training.loop import Training
 from shoestring.training.losses.combination import FIT_S, combine, equal_weights, fit_weights, mean_loss
@@ -126,8 +126,9 @@ class BlendTraining:
         shares = ", ".join(f"{name} {weight:.2f}" for name, weight in zip(names, weights, strict=True))
         return replace(
             last,
-            weights=blend_bytes(self._settings, (*earlier.weights, last.weights), weights),
+            weights=blend_bytes(self._settings, (*earlier.weights, last.weights), weights.tolist()),
             val_loss=loss,
+            uses_all_validation=loss is not None,
             weights_source=f"blend of {shares}",
             depends_on_limits=last.depends_on_limits
             or any(each.depends_on_limits for each in earlier.members),

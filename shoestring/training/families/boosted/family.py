@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from shoestring.core.types import Need
@@ -26,6 +28,9 @@ LEAVES, LEAVES_POWER, TREES_POWER = 31, 0.4, 0.75
 MIN_ROUNDS = 1.0
 VALUE_BYTES = 12.0
 """Bytes of memory for a value: of 4 bytes, and twice in a bin while a data set is made."""
+
+FOREST_FILE, CATEGORIES_FILE = "forest.txt", "categories.json"
+"""In a model's folder: the forest as LightGBM reads it, and the value of each code of each category."""
 
 
 class BoostedFamily:
@@ -63,3 +68,14 @@ class BoostedFamily:
         from shoestring.training.families.boosted.forest import BoostedPredictor
 
         return BoostedPredictor(encoding, weights)
+
+    def files(self, weights: bytes) -> Mapping[str, bytes]:
+        content = json.loads(weights)
+        return {
+            FOREST_FILE: content["forest"].encode(),
+            CATEGORIES_FILE: json.dumps(content["categories"]).encode(),
+        }
+
+    def from_files(self, files: Mapping[str, bytes]) -> bytes:
+        content = {"forest": files[FOREST_FILE].decode(), "categories": json.loads(files[CATEGORIES_FILE])}
+        return json.dumps(content, separators=(",", ":")).encode()

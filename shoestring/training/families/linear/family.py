@@ -8,6 +8,7 @@ from shoestring.core.types import Need
 from shoestring.training.contracts import Learner, Predictor
 from shoestring.training.families.data_shape import DataShape
 from shoestring.training.families.linear.settings import LinearSettings
+from shoestring.training.families.registry import OneFile
 
 if TYPE_CHECKING:
     from shoestring.core.datasets import Encoding
@@ -20,10 +21,11 @@ OUTPUT_US, OUTPUT_NUMBER_US, OUTPUT_CATEGORY_US = 0.9, 0.021, 0.1
 and category. `bench/family_cost.py` measures them."""
 
 
-class LinearFamily:
+class LinearFamily(OneFile):
     """A linear or logistic regression by scikit-learn. A `Family`."""
 
     settings_type = LinearSettings
+    weights_file = "weights.json"
 
     def __init__(self, settings: LinearSettings) -> None:
         self.settings = settings

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from shoestring.core.types import Need
 from shoestring.training.contracts import Learner, Predictor
 from shoestring.training.families.data_shape import DataShape
+from shoestring.training.families.registry import OneFile
 from shoestring.training.families.table_net.settings import TableNetSettings
 
 if TYPE_CHECKING:
@@ -18,10 +19,11 @@ BASE_US, CATEGORY_US, NUMBER_US, UNIT_US, WEIGHT_US = 4.0, 0.62, 0.04, 0.009, 8.
 with validations and checkpoints. `bench/family_cost.py` measures them."""
 
 
-class TableNetFamily:
+class TableNetFamily(OneFile):
     """A multi-layer perceptron. A `Family`."""
 
     settings_type = TableNetSettings
+    weights_file = "weights.safetensors"
 
     def __init__(self, settings: TableNetSettings) -> None:
         self.settings = settings
@@ -42,10 +44,9 @@ class TableNetFamily:
         return NetLearner.of_task(task, TableNetKind(task.encoding, self.settings))
 
     def predictor(self, encoding: Encoding, weights: bytes) -> Predictor:
-        from shoestring.training.families.table_net.predictor import TableNetModel
-        from shoestring.training.frameworks.torch_.net_kind import NetPredictor
+        from shoestring.training.families.table_net.predictor import TableNetPredictor
 
-        return NetPredictor(TableNetModel(encoding, self.settings), weights)
+        return TableNetPredictor(encoding, weights)
 
     def _weights(self, shape: DataShape) -> int:
         """Return the weights of the layers."""

@@ -1,119 +1,77 @@
-"""A multi-layer perceptron for tables, and what it predicts.
+"""A multi-layer perceptron for tables as it is stored, and its predictions by NumPy.
+
+Nothing but the training needs torch, whose import takes longer than most predictions.
 
 Shape suffixes: B rows of a batch; C categorical features; N numeric features; P bins of a numeric feature;
-V values of the pixels of an image; D inputs of the first layer; U units of a hidden layer; K outputs.
+V values of the pixels of an image; D inputs of a layer; U its units; K outputs.
 """
 
 from __future__ import annotations
 
-import math
+from itertools import count
 
 import numpy as np
-import torch
-from torch import Tensor, nn
+from safetensors.numpy import load
 
 from shoestring.core.datasets import Encoding
 from shoestring.data.loading.samples import Samples
-from shoestring.training.families.table_net.settings import TableNetSettings
-from shoestring.training.frameworks.torch_.byte_dropout import ByteDropout, keep_mask
-from shoestring.training.frameworks.torch_.net_kind import EVALUATION_ROWS, Array, Weights
-from shoestring.training.losses.scores import trained_shares
+from shoestring.training.losses.scores import Array, probabilities
+
+ROWS_AT_ONCE = 8192
+NORM_EPSILON = np.float32(1e-5)
+"""What torch's LayerNorm adds to a variance."""
 
 
-class TableNet(nn.Module):
-    """Embeddings of categories, piecewise-linear encodings of numbers, the pixels of images as they are,
-    hidden layers with LayerNorm, and a linear path.
+def table_inputs(samples: Samples) -> tuple[Array, ...]:
+    """Return categorical codes int32[B, C] and numbers float32[B, N], which are the samples' own; of images
+    also the pixels from 0 to 1, float32[B, V]."""
+    tables = samples["code"], samples["number"]
+    if "image" not in samples:
+        return tables
+    pixels_BV = samples["image"].reshape(len(samples), -1)
+    return *tables, np.multiply(pixels_BV, np.float32(1 / 255), dtype=np.float32)
 
-    The encoding is that of Gorishniy et al. 2022, "On Embeddings for Numerical Features" (arXiv
-    2203.05556), with bins at quantiles. The net starts as the prior: the last layer is zero, and its bias
-    holds the class shares of train.
-    """
 
-    def __init__(self, encoding: Encoding, settings: TableNetSettings, edges_NP1: Tensor) -> None:
-        super().__init__()
-        cardinalities = [
-            feature.cardinality for feature in encoding.features if feature.kind == "categorical"
-        ]
-        widths = [settings.embedding_width(size) for size in cardinalities]
-        outputs = len(encoding.classes) if encoding.task == "multiclass" else 1
-        self.category_dropout = settings.category_dropout
-        self.embeddings = nn.ModuleList(
-            nn.Embedding(size, width) for size, width in zip(cardinalities, widths, strict=True)
-        )
-        self.offsets = nn.ModuleList(nn.Embedding(size, outputs) for size in cardinalities)
-        self.register_buffer("edges_NP1", edges_NP1)
-        layers: list[nn.Module] = []
-        numbers, bins = edges_NP1.shape[0], edges_NP1.shape[1] - 1
-        pixels = sum(math.prod(each.shape) for each in encoding.of_use("image"))
-        width = sum(widths) + numbers * (bins + 1) + pixels
-        for units in settings.hidden:
-            layers += [nn.Linear(width, units), nn.LayerNorm(units), nn.ReLU(), ByteDropout(settings.dropout)]
-            width = units
-        self.hidden = nn.Sequential(*layers)
-        self.output = nn.Linear(width, outputs)
-        self._initialize(encoding)
+class TableNetPredictor:
+    """Predicts with the stored weights of a `TableNet`. A `Predictor`."""
 
-    def _initialize(self, encoding: Encoding) -> None:
-        for embedding in self.embeddings:
-            nn.init.normal_(embedding.weight, std=0.05)  # type: ignore[arg-type]
-        for zero in (*(offset.weight for offset in self.offsets), self.output.weight, self.output.bias):
-            nn.init.zeros_(zero)  # type: ignore[arg-type]
-        if encoding.task == "regression":
-            return
-        shares = trained_shares(encoding).tolist()
-        start = (
-            [math.log(shares[1] / shares[0])]
-            if encoding.task == "binary"
-            else [math.log(share) for share in shares]
-        )
-        with torch.no_grad():
-            self.output.bias.copy_(torch.tensor(start))
+    rows_at_once = ROWS_AT_ONCE
 
-    def forward(self, codes_BC: Tensor, numbers_BN: Tensor, *pixels_BV: Tensor) -> Tensor:
+    def __init__(self, encoding: Encoding, weights: bytes) -> None:
+        self._encoding, self._weights = encoding, load(weights)
+        # A layer is four modules: linear, norm, ReLU, dropout.
+        names = (f"hidden.{4 * layer}.weight" for layer in count())
+        self._layers = next(layer for layer, name in enumerate(names) if name not in self._weights)
+
+    def predict(self, samples: Samples) -> Array:
+        scores_BK = self.scores(samples).astype(np.float64)
+        if self._encoding.task == "regression":
+            mean, sd = self._encoding.train_prior
+            return scores_BK[:, 0] * sd + mean
+        return probabilities(scores_BK, self._encoding)
+
+    def scores(self, samples: Samples) -> Array:
         """Return logits, or standardised values for a regression: float32[B, K]."""
-        if self.training and self.category_dropout:
-            # Code 0 stands for unknown categories, which get trained this way.
-            codes_BC = codes_BC * keep_mask(codes_BC.shape, self.category_dropout)
-        columns = codes_BC.unbind(1)
-        parts = [embed(code_B) for embed, code_B in zip(self.embeddings, columns, strict=True)]
-        edges_NP1 = self.get_buffer("edges_NP1")
-        low_NP, width_NP = edges_NP1[:, :-1], edges_NP1.diff(dim=1)
-        # Each bin holds the share of it that lies below the number: 1 for lower bins, 0 for higher ones.
-        bins_BNP = ((numbers_BN[:, :, None] - low_NP) / width_NP).clamp(0, 1)
-        h_BD = torch.cat([*parts, bins_BNP.flatten(1), numbers_BN, *pixels_BV], dim=1)
-        out_BK: Tensor = self.output(self.hidden(h_BD))
-        for offset, code_B in zip(self.offsets, columns, strict=True):
-            out_BK = out_BK + offset(code_B)
+        weights = self._weights
+        codes_BC, numbers_BN, *pixels_BV = table_inputs(samples)
+        parts = [weights[f"embeddings.{at}.weight"][code_B] for at, code_B in enumerate(codes_BC.T)]
+        edges_NP1 = weights["edges_NP1"]
+        low_NP, width_NP = edges_NP1[:, :-1], np.diff(edges_NP1, axis=1)
+        bins_BNP = numbers_BN[:, :, None] - low_NP
+        bins_BNP /= width_NP
+        np.clip(bins_BNP, 0, 1, out=bins_BNP)
+        h_BD = np.concatenate([*parts, bins_BNP.reshape(len(samples), -1), numbers_BN, *pixels_BV], axis=1)
+        for layer in range(self._layers):
+            linear, norm = f"hidden.{4 * layer}", f"hidden.{4 * layer + 1}"
+            h_BU = h_BD @ weights[f"{linear}.weight"].T
+            h_BU += weights[f"{linear}.bias"]
+            h_BU -= h_BU.mean(axis=1, keepdims=True)
+            variance_B = np.einsum("bu,bu->b", h_BU, h_BU) / np.float32(h_BU.shape[1])
+            h_BU /= np.sqrt(variance_B + NORM_EPSILON)[:, None]
+            h_BU *= weights[f"{norm}.weight"]
+            h_BU += weights[f"{norm}.bias"]
+            h_BD = np.maximum(h_BU, 0, out=h_BU)
+        out_BK: Array = h_BD @ weights["output.weight"].T + weights["output.bias"]
+        for at, code_B in enumerate(codes_BC.T):
+            out_BK += weights[f"offsets.{at}.weight"][code_B]
         return out_BK
-
-
-class TableNetModel:
-    """The network for the tables of one data set. A `NetModel`."""
-
-    rows_at_once = EVALUATION_ROWS
-
-    def __init__(self, encoding: Encoding, settings: TableNetSettings) -> None:
-        self.encoding, self.settings = encoding, settings
-        self.is_regression = encoding.task == "regression"
-        self.mean, self.sd = encoding.train_prior if self.is_regression else (0.0, 1.0)
-
-    def empty(self, weights: Weights) -> TableNet:
-        return TableNet(self.encoding, self.settings, torch.zeros_like(weights["edges_NP1"]))
-
-    def inputs(self, samples: Samples) -> tuple[Tensor, ...]:
-        """Return categorical codes int32[B, C] and numbers float32[B, N], which share the samples' memory; of
-        images also the pixels from 0 to 1, float32[B, V]."""
-        tables = torch.from_numpy(samples["code"]), torch.from_numpy(samples["number"])
-        if "image" not in samples:
-            return tables
-        pixels_BV = samples["image"].reshape(len(samples), -1)
-        return *tables, torch.from_numpy(np.multiply(pixels_BV, np.float32(1 / 255), dtype=np.float32))
-
-    def predictions(self, out: Tensor, samples: Samples) -> Array:
-        out_BK = out.double()
-        if self.encoding.task == "binary":
-            positive_B = torch.sigmoid(out_BK[:, 0])
-            return np.asarray(torch.stack([1 - positive_B, positive_B], dim=1))
-        if self.encoding.task == "multiclass":
-            return np.asarray(torch.softmax(out_BK, dim=1))
-        return np.asarray(out_BK[:, 0]) * self.sd + self.mean

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from shoestring.core.types import Need
 from shoestring.training.contracts import Learner, Predictor
 from shoestring.training.families.data_shape import DataShape
+from shoestring.training.families.registry import OneFile
 from shoestring.training.families.text_net.settings import TextNetSettings
 
 if TYPE_CHECKING:
@@ -27,10 +28,11 @@ DEFAULT_WEIGHTS = 4 * 2 * 64 * 64
 """The weights of the layers of the default net."""
 
 
-class TextNetFamily:
+class TextNetFamily(OneFile):
     """A causal network. A `Family`."""
 
     settings_type = TextNetSettings
+    weights_file = "weights.safetensors"
 
     def __init__(self, settings: TextNetSettings) -> None:
         self.settings = settings
@@ -49,10 +51,9 @@ class TextNetFamily:
         return NetLearner.of_task(task, TextNetKind(task.encoding, self.settings))
 
     def predictor(self, encoding: Encoding, weights: bytes) -> Predictor:
-        from shoestring.training.families.text_net.predictor import TextNetModel
-        from shoestring.training.frameworks.torch_.net_kind import NetPredictor
+        from shoestring.training.families.text_net.predictor import TextNetPredictor
 
-        return NetPredictor(TextNetModel(encoding, self.settings), weights)
+        return TextNetPredictor(encoding, self.settings, weights)
 
     def _need(self, need: Need, shape: DataShape, token_us: float, logit_us: float, rows: int) -> Need:
         """Return a need per row of tokens. `rows`: those whose logits are in memory at once."""

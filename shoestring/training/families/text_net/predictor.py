@@ -19,7 +19,8 @@ from shoestring.core.datasets import Encoding
 from shoestring.data.loading.samples import Samples
 from shoestring.training.families.text_net.settings import TextNetSettings
 from shoestring.training.frameworks.torch_.byte_dropout import ByteDropout
-from shoestring.training.frameworks.torch_.net_kind import EVALUATION_ROWS, Array, Weights
+from shoestring.training.frameworks.torch_.net_kind import load_weights
+from shoestring.training.losses.scores import Array
 
 NGRAMS = (2, 3, 4, 5)
 """The lengths of the n-grams that end at a token and are read as one value."""
@@ -31,7 +32,7 @@ HASH_FACTOR, HASH_MASK = 0x9E3779B1, (1 << 31) - 1
 """Knuth's multiplicative hash (The Art of Computer Programming 3, section 6.4). The mask prevents an overflow
 of 64 bits."""
 
-IGNORED = -100
+IGNORED, ROWS_AT_ONCE = -100, 8192
 MAX_LOGITS = 1 << 24
 """At most this many logits, 64 MB, are computed at once outside a training step."""
 
@@ -89,16 +90,15 @@ class TextNet(nn.Module):
 
 
 class TextNetModel:
-    """The network for the texts of one data set. A `NetModel`."""
+    """What the network for the texts of one data set reads. `rows_at_once`: the rows that are computed at
+    once outside a training step.
+    """
 
     def __init__(self, encoding: Encoding, settings: TextNetSettings) -> None:
         assert encoding.vocabulary is not None
         self.encoding, self.settings, self.vocabulary = encoding, settings, encoding.vocabulary
         row_logits = math.prod(encoding.of_use("tokens")[0].shape) * self.vocabulary.size
-        self.rows_at_once = max(1, min(EVALUATION_ROWS, MAX_LOGITS // row_logits))
-
-    def empty(self, weights: Weights) -> TextNet:
-        return TextNet(self.encoding, self.settings)
+        self.rows_at_once = max(1, min(ROWS_AT_ONCE, MAX_LOGITS // row_logits))
 
     def inputs(self, samples: Samples) -> tuple[Tensor, ...]:
         """Return the tokens that the others are predicted from: int64[B, T]."""
@@ -110,8 +110,20 @@ class TextNetModel:
         is_none = (next_BT == self.vocabulary.start) | (next_BT == self.vocabulary.padding)
         return next_BT.masked_fill(is_none, IGNORED)
 
-    def predictions(self, out: Tensor, samples: Samples) -> Array:
-        return np.asarray(token_losses(out, self.targets(samples)).double())
+
+class TextNetPredictor(TextNetModel):
+    """Predicts the tokens of rows with stored weights. A `Predictor`."""
+
+    def __init__(self, encoding: Encoding, settings: TextNetSettings, weights: bytes) -> None:
+        super().__init__(encoding, settings)
+        self._net = TextNet(encoding, settings)
+        load_weights(self._net, weights)
+        self._net.eval()
+
+    @torch.no_grad()
+    def predict(self, samples: Samples) -> Array:
+        out_BTV = self._net(*self.inputs(samples))
+        return np.asarray(token_losses(out_BTV, self.targets(samples)).double())
 
 
 def token_losses(out_BTV: Tensor, next_BT: Tensor) -> Tensor:

@@ -1,49 +1,32 @@
-"""The interfaces of a network to the learner and the predictor of networks."""
+"""The interface of a network to the learner of networks, and how both are stored."""
 
 from __future__ import annotations
 
 import io
 from typing import Any, Protocol
 
-import numpy as np
 import torch
+from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from shoestring.data.loading.samples import Samples
 from shoestring.training.frameworks.net_settings import NetSettings
 
-Array = np.ndarray[Any, np.dtype[Any]]
-Weights = dict[str, Any]
 
-EVALUATION_ROWS = 8192
-
-
-class NetModel(Protocol):
-    """The network for one data set: its inputs, and the meaning of its output.
+class NetKind(Protocol):
+    """The network for one data set while it is trained: its inputs, how it begins, and its loss.
 
     `rows_at_once`: the rows that are computed at once outside a training step.
     """
 
     rows_at_once: int
 
-    def empty(self, weights: Weights) -> nn.Module:
-        """Return a network that can load these weights."""
-        ...
+    @property
+    def settings(self) -> NetSettings: ...
 
     def inputs(self, samples: Samples) -> tuple[Tensor, ...]:
         """Return the inputs of the network."""
         ...
-
-    def predictions(self, out: Tensor, samples: Samples) -> Array:
-        """Return an output as a `Predictor` does."""
-        ...
-
-
-class NetKind(NetModel, Protocol):
-    """The same network while it is trained: how it begins, and its loss."""
-
-    @property
-    def settings(self) -> NetSettings: ...
 
     def new(self, sample: Samples) -> nn.Module:
         """Return the untrained network. `sample`: samples of train whose distribution it may use."""
@@ -62,28 +45,23 @@ class NetKind(NetModel, Protocol):
         ...
 
 
-def to_bytes(state: Weights) -> bytes:
-    """Return tensors and plain values as `from_bytes` reads them."""
+def to_bytes(state: dict[str, Any]) -> bytes:
+    """Return the state of a training, tensors and plain values, as `from_bytes` reads it."""
     buffer = io.BytesIO()
     torch.save(state, buffer)
     return buffer.getvalue()
 
 
-def from_bytes(data: bytes) -> Weights:
-    state: Weights = torch.load(io.BytesIO(data), weights_only=True)
+def from_bytes(data: bytes) -> dict[str, Any]:
+    state: dict[str, Any] = torch.load(io.BytesIO(data), weights_only=True)
     return state
 
 
-class NetPredictor:
-    """Predicts with a trained network. A `Predictor`."""
+def weight_bytes(net: nn.Module) -> bytes:
+    """Return the weights of a network as they are stored, in the format of safetensors."""
+    return bytes(save({name: tensor.contiguous() for name, tensor in net.state_dict().items()}))
 
-    def __init__(self, model: NetModel, weights: bytes) -> None:
-        state = from_bytes(weights)
-        self._model, self._net = model, model.empty(state)
-        self._net.load_state_dict(state)
-        self._net.eval()
-        self.rows_at_once = model.rows_at_once
 
-    @torch.no_grad()
-    def predict(self, samples: Samples) -> Array:
-        return self._model.predictions(self._net(*self._model.inputs(samples)), samples)
+def load_weights(net: nn.Module, data: bytes) -> None:
+    """Give a network stored weights."""
+    net.load_state_dict(load(data))

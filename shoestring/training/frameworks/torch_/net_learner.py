@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import torch
 from torch import nn
@@ -13,7 +13,13 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from shoestring.data.loading.samples import Samples
 from shoestring.training.contracts import Deferred, Feed, Progress, StepPlan, ValidationRows, Weights
-from shoestring.training.frameworks.torch_.net_kind import NetKind, from_bytes, to_bytes
+from shoestring.training.frameworks.torch_.net_kind import (
+    NetKind,
+    from_bytes,
+    load_weights,
+    to_bytes,
+    weight_bytes,
+)
 
 if TYPE_CHECKING:
     from shoestring.training.task import TrainingTask
@@ -96,7 +102,7 @@ class NetLearner:
         batches = rows.batches(self.kind.rows_at_once)
         if isinstance(weights, bytes):
             net = copy.deepcopy(self.average)
-            net.load_state_dict(from_bytes(weights))
+            load_weights(net, weights)
             return self.loss(batches, net)
         return self.loss(batches, self._net(weights))
 
@@ -104,21 +110,21 @@ class NetLearner:
         return self.kind.metric(loss)
 
     def export(self, weights: Weights) -> Deferred:
-        return _kept(self._net(weights).state_dict())
+        # A copy of the tensors: the next step changes them in place.
+        return Deferred(partial(bytes, weight_bytes(self._net(weights))))
 
     def _net(self, weights: Weights) -> nn.Module:
         return self.average if weights == "averaged" else self.net
 
     def state(self) -> Deferred:
-        return _kept(
-            {
-                "net": self.net.state_dict(),
-                "optimizer": self.optimizer.state_dict(),
-                "average": self.average.state_dict(),
-                "steps": self.steps,
-                "random_state": torch.get_rng_state(),
-            }
-        )
+        state = {
+            "net": self.net.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "average": self.average.state_dict(),
+            "steps": self.steps,
+            "random_state": torch.get_rng_state(),
+        }
+        return Deferred(partial(bytes, to_bytes(state)))
 
     def restore(self, state: bytes) -> None:
         saved = from_bytes(state)
@@ -127,8 +133,3 @@ class NetLearner:
         self.average.load_state_dict(saved["average"])
         self.steps = saved["steps"]
         torch.set_rng_state(saved["random_state"])
-
-
-def _kept(state: dict[str, Any]) -> Deferred:
-    """Return a copy of tensors: the next step changes them in place."""
-    return Deferred(partial(bytes, to_bytes(state)))

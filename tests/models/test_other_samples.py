@@ -1,0 +1,73 @@
+"""Models of images predict images; models of texts say that they predict no rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from commands import shoestring
+from PIL import Image
+from trained_models import trained_on
+
+import shoestring as package
+from shoestring.core.errors import DataError, UsageError
+from shoestring.data.recipe import Recipe
+from shoestring.models.data_files import open_rows
+
+
+def image_folder(folder: Path, count: int) -> Path:
+    """Write images of 4 x 6 pixels; the left half of each one in `bright` is bright."""
+    pixels = np.random.default_rng(0).integers(0, 100, (count, 4, 6), np.uint8)
+    pixels[1::2, :, :3] += 150
+    for number, each in enumerate(pixels):
+        path = folder / ("dark", "bright")[number % 2] / f"{number:04}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(each).save(path)
+    return folder
+
+
+def recipe_of(folder: Path, **keys: object) -> Recipe:
+    source = {"path": folder, **keys.pop("source", {})}  # type: ignore[dict-item]
+    return Recipe.model_validate({"name": "mine", "source": {"rows": source}, **keys})
+
+
+def test_images_are_predicted_from_a_folder_and_from_a_frame(tmp_path: Path) -> None:
+    images = image_folder(tmp_path / "images", 120)
+    recipe = recipe_of(
+        images,
+        source={"image": {"size": [4, 6], "channels": 1}},
+        target={"column": "label"},
+        train={"family": "table_net", "max_epochs": 4, "hidden": [8]},
+        split={"train": 0.5, "val": 0.25, "test": 0.25},
+    )
+    rows = pa.concat_tables([*open_rows(images, recipe.image).batches])
+    made = trained_on(tmp_path, recipe, rows)
+    model = package.load(tmp_path / "model")
+    found = model.predict(made.sealed, keep=["path"])
+    assert found["probability_bright"].to_numpy() == pytest.approx(made.predicted[:, 0], abs=1e-5)
+    ran = shoestring(
+        *("predict", tmp_path / "model", images, "--out", tmp_path / "out.csv", "--keep", "path", "--json")
+    )
+    assert (ran.code, ran.json["rows"]) == (0, 120)
+    assert len((tmp_path / "out.csv").read_text().splitlines()) == 121
+    (images / "bright" / "0001.png").write_bytes(b"no image")
+    ran = shoestring("predict", tmp_path / "model", images, "--out", tmp_path / "other.csv")
+    assert (ran.code, (tmp_path / "other.csv").exists()) == (1, False)
+    assert "bright/0001.png is not an image of a known format, so nothing is predicted" in ran.err
+    with pytest.raises(DataError, match="has no column _image: it holds the bytes of the image files"):
+        model.predict(made.sealed.drop_columns(["_image"]))
+
+
+def test_a_model_of_texts_has_a_folder_and_predicts_no_rows(tmp_path: Path) -> None:
+    for number in range(60):
+        path = tmp_path / "texts" / f"{number:02}.txt"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"{number} of the stones went down the river into the sea number {number * number}")
+    train = {"family": "text_net", "max_epochs": 1, "hidden": [8]}
+    recipe = recipe_of(tmp_path / "texts", source={"text": {"row_tokens": 32}}, train=train)
+    trained_on(tmp_path, recipe, pa.table({}))
+    assert (tmp_path / "model" / "weights" / "weights.safetensors").stat().st_size > 1000
+    with pytest.raises(UsageError, match="is a model of texts, which predicts the next token"):
+        package.load(tmp_path / "model")
