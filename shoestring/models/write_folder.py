@@ -47,10 +47,12 @@ def write_model(
     """Write a model into `folder`, in place of one that is there. `lineage`: JSON about where the model comes
     from. `max_tables_bytes`: those of all joined tables that the folder holds.
 
-    Raises NotInStore, CorruptObject: its data set or its weights are not stored; DataError: a version before
-    dictionaries were stored made its data set.
+    Raises NotInStore, CorruptObject: its data set or its weights are not stored; DataError: its data set has
+    no raw one, or a version before dictionaries were stored made it.
     """
     manifest = load_manifest(store, model.dataset_key)
+    if not manifest.parents:
+        raise DataError(f"{model.dataset_key} names no raw data set: how its rows were encoded is not known")
     raw, encoding = load_manifest(store, manifest.parents[0]), require_encoding(manifest)
     weights = open_blob(store, model.weights_sha256).read_bytes()
     files = {

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from shoestring.core import store_layout
-from shoestring.core.errors import DataError, NotInStore, UnknownName, UsageError
+from shoestring.core.errors import CorruptObject, DataError, NotInStore, UnknownName, UsageError
 from shoestring.core.interfaces import Store
 from shoestring.core.record import SCHEMA_VERSION, Record, record_bytes
 from shoestring.data.run_records import open_run, read_record, read_run_record
@@ -106,7 +106,7 @@ def _export_model(store: Store, run_id: str, folder: Path) -> None:
         write_run_model(store, run_id, folder)
     except UnknownName:
         return
-    except (NotInStore, DataError) as error:
+    except (NotInStore, CorruptObject, DataError) as error:
         LOGGER.warning("%s is left out: %s", folder, error)
 
 

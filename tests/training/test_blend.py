@@ -24,7 +24,8 @@ from shoestring.training.families.blend.settings import MOST_LINEAR_ROWS, BlendS
 from shoestring.training.families.data_shape import DataShape
 from shoestring.training.families.registry import family_modules, family_of, whole_training
 from shoestring.training.families.train_family import train_family
-from shoestring.training.losses.combination import combine, fit_weights, mean_loss
+from shoestring.training.losses.combination import combine, mean_loss
+from shoestring.training.losses.fitting import fit_weights
 from shoestring.training.replay import replay_differences
 from shoestring.training.task import TrainedModel
 

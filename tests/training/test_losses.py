@@ -15,7 +15,8 @@ from shoestring.core.datasets import STANDARD_LOSS, Encoding, Loss
 from shoestring.data.families import settings_of
 from shoestring.training.families.registry import family_of
 from shoestring.training.families.train_family import train_family
-from shoestring.training.losses.combination import combine, fit_weights, mean_loss
+from shoestring.training.losses.combination import combine, mean_loss
+from shoestring.training.losses.fitting import fit_weights
 from shoestring.training.losses.scores import calibrated
 from shoestring.training.task import TrainedModel
 

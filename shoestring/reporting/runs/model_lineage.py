@@ -70,7 +70,8 @@ def lineage_of(store: Store, record: ModelRecord) -> ModelLineage:
                 )
             )
             source = manifest.parents[0] if manifest.parents else ""
-        files = source_files(store, source)
+        if source:
+            files = source_files(store, source)
     except (NotInStore, CorruptObject) as error:
         missing = f"{error}: " + (
             "the version of Shoestring that ingested the data stored no list of its files"

@@ -9,7 +9,8 @@ import numpy as np
 
 from shoestring.training.families.registry import Ensemble, family_of
 from shoestring.training.loop import Training
-from shoestring.training.losses.combination import FIT_S, combine, fit_weights, mean_loss
+from shoestring.training.losses.combination import combine, mean_loss
+from shoestring.training.losses.fitting import FIT_S, fit_weights
 from shoestring.training.task import TrainedModel, TrainingTask
 
 PREDICTING = 2.0

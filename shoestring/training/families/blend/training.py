@@ -15,7 +15,8 @@ from shoestring.training.contracts import Learner, TrainingProgress
 from shoestring.training.families.blend.stored import blend_bytes
 from shoestring.training.families.registry import family_of
 from shoestring.training.loop import Training
-from shoestring.training.losses.combination import FIT_S, combine, equal_weights, fit_weights, mean_loss
+from shoestring.training.losses.combination import combine, equal_weights, mean_loss
+from shoestring.training.losses.fitting import FIT_S, fit_weights
 from shoestring.training.losses.scores import Array
 from shoestring.training.task import TrainedModel, TrainingTask
 from shoestring.training.training_state import NO_MEMBERS, EarlierMembers, saved_members
