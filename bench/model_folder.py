@@ -1,10 +1,12 @@
 """Claim: the folder of a model predicts raw rows as the evaluation predicted encoded ones, to 1e-5, on the
-tables of `bench/tables.txt`, without torch; and a million rows in less than 500 MB.
+tables of `bench/tables.txt`, without torch; its file of ONNX as the model, to 1e-4; a million rows in under
+500 MB.
 
 Each table is drawn into halves, and one half is the test split. A run without a `train` section trains a
 blend of trees and a network. A process that cannot import torch then predicts the raw table, and its
 predictions of the test rows are compared with those of the evaluation's predictor: the largest difference of
-a probability, or of a number over the standard deviation of the target.
+a probability, or of a number over the standard deviation of the target. The file of ONNX is compared with the
+model on all rows, and on two for each threshold of a number in the forest.
 
 The rows of the last table are repeated to a million, and predicted in another process, whose peak memory and
 rows a second are printed, beside those of scikit-learn's boosting with pandas, which reads the file at once.
@@ -26,12 +28,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 from machine import describe
+from predict_without_torch import PREDICT
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from tables import BUDGET, QUICK, SPLIT, named_tables
+from threshold_rows import threshold_rows
 
 import shoestring
 from shoestring.core import store_layout
@@ -41,27 +46,12 @@ from shoestring.data.storage.blobs import load_manifest
 from shoestring.data.storage.part_writer import open_part
 from shoestring.data.transforms.split import assign_table
 from shoestring.data.transforms.target import is_known
+from shoestring.models.data_files import open_rows
+from shoestring.models.model import model_at
+from shoestring.models.onnx_file import write_onnx
 from shoestring.training.predict import predict
 
-MOST_DIFFERENCE, MOST_MB = 1e-5, 500
-PREDICT = """
-import sys, time
-
-class NoTorch:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] == "torch":
-            raise ModuleNotFoundError("there is no torch", name="torch")
-
-sys.meta_path.insert(0, NoTorch())
-from pathlib import Path
-from shoestring.models.model import model_at
-from shoestring.models.predict_file import predict_file
-
-folder, data, out = map(Path, sys.argv[1:])
-began_s = time.process_time()
-rows = predict_file(model_at(folder), data, out).rows
-print(rows, time.process_time() - began_s)
-"""
+MOST_DIFFERENCE, MOST_ONNX_DIFFERENCE, MOST_MB = 1e-5, 1e-4, 500
 PEER = """
 import pickle, resource, sys, time
 import pandas
@@ -126,6 +116,21 @@ def difference(run: Any, target: str, folder: Path) -> float:
     return float(np.abs(ours[known] - expected).max())
 
 
+def onnx_difference(folder: Path) -> tuple[float, int]:
+    """Return the largest difference of the file of ONNX and the model, and the number of thresholds."""
+    model = model_at(folder / "out")
+    write_onnx(model, folder / "model.onnx")
+    session = onnxruntime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
+    rows, near, worst = open_rows(folder / "rows.csv"), threshold_rows(model), 0.0
+    reader = model.reader(rows.columns, folder.name, {})
+    for samples in (*map(reader.encode, rows.batches), near):
+        inputs = {each.name: samples[each.name] for each in session.get_inputs()}
+        found, expected = session.run(None, inputs)[-1], model.predict_samples(samples)
+        worst = max(worst, float(np.abs(found - expected).max(initial=0)))
+    scale = 1.0 if model.encoding.classes else model.encoding.train_prior[1] or 1.0
+    return worst / scale, len(near) // 2
+
+
 def fit_peer(target: str, frame: Any, path: Path) -> None:
     """Write a fitted boosting of scikit-learn, and the types of its columns."""
     import pickle
@@ -152,7 +157,7 @@ def main() -> None:
     if options.quick:
         options.only, options.rows = options.only or [*QUICK], min(options.rows, 300_000)
     print(describe())
-    worst = 0.0
+    worst = worst_onnx = 0.0
     with tempfile.TemporaryDirectory() as scratch:
         tables = named_tables(options.only)
         for name, target, frame in tables:
@@ -162,8 +167,13 @@ def main() -> None:
             if run.evaluation is None:
                 raise SystemExit(f"{name}: {run.summary.reason}")
             found = difference(run, target, folder)
-            worst = max(worst, found)
-            print(f"{name}: {found:.2e} ({time.monotonic() - began_s:.0f} s)", flush=True)
+            by_onnx, thresholds = onnx_difference(folder)
+            worst, worst_onnx = max(worst, found), max(worst_onnx, by_onnx)
+            print(
+                f"{name}: {found:.2e}, by ONNX {by_onnx:.2e}, {thresholds} thresholds "
+                f"({time.monotonic() - began_s:.0f} s)",
+                flush=True,
+            )
         name, target, frame = tables[-1]
         many = pd.concat([frame] * -(-options.rows // len(frame)))[: options.rows]
         many.to_csv(folder / "many.csv", index=False)
@@ -174,8 +184,8 @@ def main() -> None:
         f"{name}, {ours[0]:,} rows: {ours[2]:.0f} MB at most, {ours[0] / ours[1]:,.0f} rows a CPU-second; "
         f"scikit-learn's boosting {peer[2]:.0f} MB, {peer[0] / peer[1]:,.0f} rows a CPU-second"
     )
-    is_met = worst <= MOST_DIFFERENCE and ours[2] < MOST_MB
-    print(json.dumps({"worst": worst, "peak_mb": ours[2], "met": is_met}))
+    is_met = worst <= MOST_DIFFERENCE and worst_onnx <= MOST_ONNX_DIFFERENCE and ours[2] < MOST_MB
+    print(json.dumps({"worst": worst, "worst_onnx": worst_onnx, "peak_mb": ours[2], "met": is_met}))
     raise SystemExit(0 if is_met else 1)
 
 

@@ -26,13 +26,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 from machine import describe
 from planted_data import RealTable, installed_tables
 from scipy import stats
 from sklearn.datasets import load_diabetes
-from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn_boosting import fit, row_log_losses, with_categories
 
 import shoestring
 from shoestring.core.errors import ShoestringError
@@ -100,10 +99,7 @@ def peer_loss(store: Any, recipe: Recipe, dataset_key: str, target: str, draw: i
     splits = np.asarray(assign_table(rows, recipe, rows.column_names)[1].split_indices)
     known = np.asarray(is_known(rows[target]).combine_chunks())
     text = rows[target].cast(pa.string()).to_pandas() if encoding.classes else rows[target].to_pandas()
-    inputs = rows.drop([target]).to_pandas()
-    for name in inputs.columns:
-        if not pd.api.types.is_numeric_dtype(inputs[name]):
-            inputs[name] = inputs[name].astype("category")
+    inputs = with_categories(rows.drop([target]).to_pandas())
     if encoding.classes:
         codes = text.map({name: code for code, name in enumerate(encoding.classes)})
         known &= codes.notna().to_numpy()
@@ -111,19 +107,11 @@ def peer_loss(store: Any, recipe: Recipe, dataset_key: str, target: str, draw: i
     else:
         y = text.to_numpy().astype(float)
     is_test = known & (splits == 2)
-    kind = HistGradientBoostingClassifier if encoding.classes else HistGradientBoostingRegressor
-    many = [name for name in inputs if inputs[name].dtype == "category" and inputs[name].nunique() > 255]
-    for name in many:
-        kept = inputs[name].value_counts().index[:254]
-        inputs[name] = inputs[name].astype(object).where(inputs[name].isin(kept), "other").astype("category")
-    model = kind(max_iter=1000, early_stopping=True, categorical_features="from_dtype", random_state=draw)
-    model.fit(inputs[known & ~is_test], y[known & ~is_test])
+    fitted = known & ~is_test
+    model = fit(inputs[fitted], y[fitted], is_classifier=bool(encoding.classes), seed=draw)
     if not encoding.classes:
         return float(np.sqrt(np.mean((model.predict(inputs[is_test]) - y[is_test]) ** 2)))
-    at = {code: place for place, code in enumerate(model.classes_)}
-    p = model.predict_proba(inputs[is_test])
-    chosen = np.array([p[row, at[code]] if code in at else 0 for row, code in enumerate(y[is_test])])
-    return float(-np.log(np.clip(chosen, 1e-7, 1)).mean())
+    return float(row_log_losses(model, inputs[is_test], y[is_test]).mean())
 
 
 def ratio_line(name: str, logs: list[float]) -> tuple[float, float]:

@@ -20,7 +20,7 @@ from shoestring.spending.ends import FINAL_CAUSES, RULES, EndRule
 
 DOCS = Path(__file__).parent
 MADE = "<!-- Made by `make reference`; do not edit. -->"
-ORDER = ("route", "ingest", "preprocess", "train", "evaluate", "settle")
+ORDER = ("route", "ingest", "preprocess", "train", "evaluate", "predict", "settle")
 
 
 def cell(text: str) -> str:
@@ -155,7 +155,7 @@ def components_page() -> str:
         MADE,
         "`shoestring compile --out compiled` writes each component to `compiled/components/NAME.yaml`, and "
         "the\n"
-        "pipeline to `compiled/train.yaml`.",
+        "pipelines to `compiled/train.yaml` and `compiled/predict.yaml`.",
         *(component_part(texts[name], name) for name in names),
         "## What each pod is given",
         "Kubeflow gives the pods of the compiled pipeline these values; here those of `train`. All are "

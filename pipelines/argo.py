@@ -134,19 +134,16 @@ def workflow(template: str, recipe: str) -> Yaml:
 
 
 def compile_all(folder: Path) -> list[Path]:
-    """Write FOLDER/NAME.yaml, a WorkflowTemplate, and FOLDER/runs/RECIPE.yaml, a Workflow; return the paths.
+    """Write FOLDER/NAME.yaml, the WorkflowTemplate of each pipeline, and FOLDER/runs/RECIPE.yaml, a Workflow
+    that trains an included recipe; return the paths.
 
     `kubectl apply` takes the first, `kubectl create` the second.
     """
     (folder / "runs").mkdir(parents=True, exist_ok=True)
-    written = []
-    for pipeline in PIPELINES.values():
-        written.append(write(pipeline, folder / f"{pipeline.name}.yaml"))
-        written += [
-            write_yaml(workflow(pipeline.name, recipe), folder / "runs" / f"{recipe}.yaml")
-            for recipe in RECIPES
-        ]
-    return written
+    templates = [write(pipeline, folder / f"{pipeline.name}.yaml") for pipeline in PIPELINES.values()]
+    trained = PIPELINES["train"].name
+    runs = [write_yaml(workflow(trained, each), folder / "runs" / f"{each}.yaml") for each in RECIPES]
+    return [*templates, *runs]
 
 
 def write(pipeline: Any, path: Path) -> Path:

@@ -13,10 +13,11 @@ from kfp import compiler
 
 from shoestring import components
 from shoestring.core.errors import UsageError
+from shoestring.pipelines.predict import predict_pipeline
 from shoestring.pipelines.stage_graph import check_loops
 from shoestring.pipelines.train import train_pipeline
 
-PIPELINES = {"train": train_pipeline}
+PIPELINES = {"train": train_pipeline, "predict": predict_pipeline}
 
 
 def compile_all(folder: Path) -> list[Path]:

@@ -24,6 +24,7 @@ from shoestring.core.receipt import Receipt
 from shoestring.data.recipe import Recipe
 from shoestring.evaluation.results import EvaluationResults
 from shoestring.models.frames import Model as Model
+from shoestring.models.model import model_at
 from shoestring.reporting.html.page import page
 from shoestring.reporting.publish import export, open_model
 from shoestring.reporting.run_reader import read_run_story
@@ -225,7 +226,11 @@ def load(model: str | Path, *, world: str | Path | None = None, store: str | Pat
         DataError: a file of the folder is missing, was changed, or is a pickle.
         NotInStore: the data set of the run's model is not stored any longer.
     """
-    return Model(open_model(str(model), lambda run_id: (open_at(world, store).store, run_id)))
+
+    def find_run(run_id: str) -> tuple[Store, str]:
+        return open_at(world, store).store, run_id
+
+    return Model(open_model(str(model), find_run, model_at))
 
 
 def dollars(amount: Money | None) -> Decimal | None:

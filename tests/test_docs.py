@@ -183,12 +183,14 @@ def layout() -> dict[str, re.Pattern[str]]:
 def test_the_store_holds_every_key_that_the_docs_name_and_no_other(finished: Finished) -> None:
     named, stored = layout(), list(FolderStore(finished.store).list(""))
     assert len(named) > 10
-    # A small successful run does not write these; the tests of kills, migrations, races and refusals do.
+    # A small successful run does not write these; the tests of kills, migrations, races, refusals and
+    # predictions do.
     rare = {
         "runs/RUN_ID/checkpoints/train.json",
         "runs/RUN_ID/migration-checks/STAGE-N.json",
         "runs/RUN_ID/approval-request.json",
         "runs/RUN_ID/refusal.json",
+        "runs/RUN_ID/predictions.json",
         "ledger/ACCOUNT/approvals/DIGEST.json",
         "ledger/ACCOUNT/checkpoint.json",
         "pending/ACCOUNT/NUMBER/",

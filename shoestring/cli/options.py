@@ -28,6 +28,9 @@ StoreOption = Annotated[
     Path | None,
     typer.Option("--store", help="folder of the object store; default: the one in the world file"),
 ]
+ModelArgument = Annotated[
+    str, typer.Argument(help="folder of a model, folder of a run's files, or id of a run in the store")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="print only JSON on stdout")]
 BudgetOption = Annotated[
     str | None, typer.Option("--budget", help="dollars for the whole run, like 0.003; default: the recipe's")

@@ -175,7 +175,7 @@ def curve(run_id: str) -> str:
 
 
 def result_record(run_id: str, name: str) -> str:
-    """A record of the run that is part of a stage's result: its model, its curve or its evaluation."""
+    """A record of the run that is part of a stage's result: its model, curve, evaluation or predictions."""
     return f"{RUNS}{run_id}/{name}"
 
 

@@ -160,6 +160,18 @@ class Recipe(Record):
         {}, description="stage -> its maximum spend in dollars; other stages share the run's budget"
     )
     train: TrainSection = Field(default_factory=AutoSettings)
+    model: str = Field(
+        "",
+        pattern=r"^[A-Za-z0-9_-]{0,100}$",
+        exclude_if=lambda model: not model,
+        description="`predict` alone reads it: the run whose model predicts; default: the newest evaluated "
+        "run of `name`",
+    )
+    keep: tuple[str, ...] = Field(
+        (),
+        exclude_if=lambda keep: not keep,
+        description="`predict` alone reads it: columns of the main table to repeat before the predictions",
+    )
 
     @field_validator("stage_budgets_usd")
     @classmethod

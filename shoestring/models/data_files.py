@@ -17,8 +17,10 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+from shoestring.core.datasets import IMAGE_COLUMN
 from shoestring.core.errors import DataError, UsageError
 from shoestring.data.source import ImageSettings, Source
+from shoestring.data.sources.data_file import DataFile
 from shoestring.data.sources.files import list_data_files
 from shoestring.data.sources.images.image_tables import open_image_table
 from shoestring.data.sources.quarantine import Quarantine
@@ -34,7 +36,8 @@ Write = Callable[[pa.Table], None]
 
 @dataclass(frozen=True, slots=True)
 class InputRows:
-    """The rows of a file, or of the files of a folder: the columns of text files as text."""
+    """The rows of a file, or of the files of a folder: the columns of text files as text. Without rows there
+    is one batch, which is empty."""
 
     columns: Sequence[str]
     batches: Iterator[pa.Table]
@@ -53,14 +56,32 @@ def open_rows(path: Path, image: ImageSettings | None = None) -> InputRows:
     its prediction, so none can be left out.
     """
     require_place(path)
-    files = list_data_files(Source(path=path, image=image))
+    return rows_of(list_data_files(Source(path=path, image=image)), image)
+
+
+def rows_of(files: Sequence[DataFile], image: ImageSettings | None = None) -> InputRows:
+    """Open the files of one table as `open_rows` does."""
     if image is not None:
         images = open_image_table(image, files, open_table)
-        return InputRows(images.names, _whole(images.batches))
+        return InputRows(images.names, _one_or_more(_whole(images.batches), _as_read(images.names)))
     table = open_table(files)
     if isinstance(table, UntypedTable):
-        return InputRows(table.names, _whole(lambda quarantine: table.texts(BLOCK_BYTES, quarantine)))
-    return InputRows(table.names, table.peek(table.names))
+        rows = _whole(lambda quarantine: table.texts(BLOCK_BYTES, quarantine))
+        return InputRows(table.names, _one_or_more(rows, _as_read(table.names)))
+    return InputRows(table.names, _one_or_more(table.peek(table.names), table.schema))
+
+
+def _as_read(names: Sequence[str]) -> pa.Schema:
+    """Return the columns of text files, or of images, as they are read."""
+    return pa.schema([(name, pa.binary() if name == IMAGE_COLUMN else pa.string()) for name in names])
+
+
+def _one_or_more(batches: Iterator[pa.Table], schema: pa.Schema) -> Iterator[pa.Table]:
+    """Yield the batches, or one without rows."""
+    if (first := next(batches, None)) is None:
+        first = schema.empty_table()
+    yield first
+    yield from batches
 
 
 def _whole(read: Callable[[Quarantine], Iterator[pa.Table]]) -> Iterator[pa.Table]:
@@ -76,15 +97,20 @@ def _whole(read: Callable[[Quarantine], Iterator[pa.Table]]) -> Iterator[pa.Tabl
         )
 
 
-def read_whole(path: Path) -> pa.Table:
-    """Return all rows of a file or folder."""
-    return pa.concat_tables([*open_rows(path).batches])
+def read_whole(rows: InputRows) -> pa.Table:
+    """Return all rows of a table."""
+    return pa.concat_tables([*rows.batches])
+
+
+def require_no_folder(path: Path) -> None:
+    """Raise IsADirectoryError for a folder."""
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
 
 
 def require_writable(path: Path) -> None:
     """Raise UsageError for a file whose suffix says no format, and IsADirectoryError for a folder."""
-    if path.is_dir():
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    require_no_folder(path)
     if path.suffix not in SUFFIXES:
         raise UsageError(
             f"{path} says no format: let its name end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
@@ -97,11 +123,17 @@ def writing(path: Path) -> Iterator[Write]:
     written. Raises what `require_writable` raises.
     """
     require_writable(path)
+    with whole_file(path) as unfinished, ExitStack() as opened:
+        yield _writer(path.suffix, unfinished, opened)
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """Give the path of a file that becomes the one at `path` at the end; after an error there is none."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        with ExitStack() as opened:
-            yield _writer(path.suffix, unfinished, opened)
+        yield unfinished
         unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)

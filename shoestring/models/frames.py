@@ -11,7 +11,8 @@ from typing import Any
 import pyarrow as pa
 
 from shoestring.core.errors import UsageError
-from shoestring.models.model import FittedModel, joined_columns
+from shoestring.models.model import FittedModel, Rows, joined_columns
+from shoestring.training.losses.scores import Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +45,36 @@ class Model:
             raise UsageError(
                 f"the frame has no column {missing[0]} to keep: it has {', '.join(table.column_names)}"
             )
-        given = {name: self.fitted.read_table(name, _as_table(each)) for name, each in (tables or {}).items()}
-        rows = self.fitted.reader(table.column_names, "the frame", given)
+        rows = self._rows(table, tables)
         predicted = rows.predict(table)
-        rows.check()
-        for note in rows.notes:
-            warnings.warn(note, stacklevel=2)
+        _warn(rows)
         return _like(frame, pa.table(joined_columns({name: table[name] for name in keep}, predicted)))
+
+    def encode(self, frame: Any, *, tables: Mapping[str, Any] | None = None) -> dict[str, Array]:
+        """Return the rows of a table as the model reads them: the inputs of its file of ONNX.
+
+        - code: int32[rows, categories], 0 for a value that is missing or unknown.
+        - number: float32[rows, numbers], in standard deviations from the mean of train.
+        - image: uint8[rows, channels, height, width].
+
+        Each is there if the model reads it. Arguments, warnings and errors are those of `predict`.
+        """
+        table = _as_table(frame)
+        rows = self._rows(table, tables)
+        samples = rows.encode(table)
+        _warn(rows)
+        return {use: values for use, values in samples.fields.items() if values.shape[1]}
+
+    def _rows(self, table: pa.Table, tables: Mapping[str, Any] | None) -> Rows:
+        given = {name: self.fitted.read_table(name, _as_table(each)) for name, each in (tables or {}).items()}
+        return self.fitted.reader(table.column_names, "the frame", given)
+
+
+def _warn(rows: Rows) -> None:
+    """Raise DataError, or warn, about values that were read as missing."""
+    rows.check()
+    for note in rows.notes:
+        warnings.warn(note, stacklevel=3)
 
 
 def _as_table(frame: Any) -> pa.Table:

@@ -13,14 +13,15 @@ from shoestring.core.datasets import Encoding
 from shoestring.core.errors import DataError, UsageError
 from shoestring.core.types import Format
 from shoestring.data.formats.readers import read_table
+from shoestring.data.loading.samples import Samples
 from shoestring.models.features import Features, Unknown, unknown_notes
+from shoestring.models.folder.read_folder import ModelFolder, read_folder
+from shoestring.models.folder.record import DICTIONARIES_FILE, TABLES_FOLDER
 from shoestring.models.raw_columns import RawColumn
-from shoestring.models.read_folder import ModelFolder, read_folder
-from shoestring.models.record import DICTIONARIES_FILE, TABLES_FOLDER
 from shoestring.models.row_inputs import RowInputs, read_joined_table
 from shoestring.training.contracts import Predictor
 from shoestring.training.families.registry import family_of
-from shoestring.training.losses.scores import Array, calibrated
+from shoestring.training.losses.scores import Array, calibrated, class_weights
 
 PREDICTION, PROBABILITY = "prediction", "probability_"
 
@@ -31,7 +32,7 @@ class FittedModel:
     def __init__(self, folder: ModelFolder) -> None:
         """Raises DataError: the weights cannot be read; UsageError: a library is missing, or the model is one
         of texts."""
-        self.record = folder.record
+        self.folder, self.record = folder, folder.record
         self.encoding: Encoding = self.record.model.encoding
         if self.encoding.vocabulary is not None:
             raise UsageError(
@@ -62,9 +63,16 @@ class FittedModel:
         return Rows(self, rows)
 
     def predict(self, rows: pa.Table, unknown: Unknown) -> Array:
-        """Return the predictions of joined raw rows, as `Predictor` does, calibrated, and add to the counts
-        of unknown values."""
-        samples, step = self._features.read(rows, unknown), self._predictor.rows_at_once
+        """Return the predictions of joined raw rows, and add to the counts of unknown values."""
+        return self.predict_samples(self.encode(rows, unknown))
+
+    def encode(self, rows: pa.Table, unknown: Unknown) -> Samples:
+        """Return joined raw rows as the model reads them, and add to the counts of unknown values."""
+        return self._features.read(rows, unknown)
+
+    def predict_samples(self, samples: Samples) -> Array:
+        """Return the predictions of encoded rows, as `Predictor` does, calibrated."""
+        step = self._predictor.rows_at_once
         if not len(samples):
             return np.zeros((0, len(self.encoding.classes)) if self.encoding.classes else 0)
         found = [
@@ -90,11 +98,7 @@ class FittedModel:
     def _judged(self, predicted_BK: Array) -> Array:
         """Return probabilities as they are compared: where classes count the same, relative to their shares
         in train."""
-        if not self.encoding.loss.balanced:
-            return predicted_BK
-        shares = np.array(self.encoding.train_prior)
-        weights = np.divide(1, shares, out=np.zeros(len(shares)), where=shares > 0)
-        return np.asarray(predicted_BK * weights)
+        return predicted_BK * class_weights(self.encoding) if self.encoding.loss.balanced else predicted_BK
 
     def _classes(self) -> pa.Array:
         """Return the classes in the type that the target has in the source; whether it is above a number, and
@@ -116,6 +120,10 @@ class Rows:
     def predict(self, table: pa.Table) -> dict[str, pa.Array]:
         """Return the predictions of a batch as columns. Raises DataError for a column of another type."""
         return self._model.as_columns(self._model.predict(self._inputs.read(table), self.unknown))
+
+    def encode(self, table: pa.Table) -> Samples:
+        """Return a batch as the model reads it. Raises DataError for a column of another type."""
+        return self._model.encode(self._inputs.read(table), self.unknown)
 
     def check(self) -> None:
         """Raise DataError when the values of a column were too often of another kind."""

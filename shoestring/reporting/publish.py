@@ -7,16 +7,17 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from shoestring.core import store_layout
 from shoestring.core.errors import CorruptObject, DataError, NotInStore, UnknownName, UsageError
 from shoestring.core.interfaces import Store
 from shoestring.core.record import SCHEMA_VERSION, Record, record_bytes
 from shoestring.data.run_records import open_run, read_record, read_run_record
-from shoestring.data.storage.blobs import file_digest
-from shoestring.models.model import FittedModel, model_at
-from shoestring.models.read_folder import find_folder
-from shoestring.models.write_folder import write_model
+from shoestring.data.storage.blobs import file_digest, open_blob
+from shoestring.models.folder.read_folder import find_folder
+from shoestring.models.folder.write_folder import write_model
+from shoestring.models.run_models import PREDICTIONS_FILE, PREDICTIONS_RECORD, RunPredictions
 from shoestring.reporting.html.page import page
 from shoestring.reporting.run_reader import read_run_story
 from shoestring.reporting.runs.model_lineage import ModelLineage, lineage_of
@@ -28,10 +29,18 @@ from shoestring.training.model_record import ModelRecord
 EXPORTED_FOLDERS = ("decisions", "receipts", "migration-checks")
 ADDED_FIELDS = {"deadline_at", "late_s", "engine_s", "engine_planned_s"}
 """Fields of a summary that version 0.3.0 did not write."""
-EXPORTED_FILES = ("run.json", "summary.json", "report.html", "curve.json", "evaluation.json")
+EXPORTED_FILES = (
+    "run.json",
+    "summary.json",
+    "report.html",
+    "curve.json",
+    "evaluation.json",
+    PREDICTIONS_RECORD,
+)
 
 
 LOGGER = logging.getLogger("shoestring")
+Used = TypeVar("Used")
 
 
 class ExportedLineage(Record):
@@ -80,8 +89,8 @@ def changed_summary(store: Store, run_id: str) -> str:
 
 
 def export(store: Store, run_id: str, folder: Path) -> RunSummary:
-    """Copy the files of a run into `folder`: report, decisions, receipts, model, and its part
-    of the ledger.
+    """Copy the files of a run into `folder`: report, decisions, receipts, model, predictions, and
+    its part of the ledger.
     """
     prefix = store_layout.run(run_id)
     keys = [
@@ -94,6 +103,7 @@ def export(store: Store, run_id: str, folder: Path) -> RunSummary:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(store.fetch(key), target)
     _export_model(store, run_id, folder / "model")
+    _export_predictions(store, run_id, folder / PREDICTIONS_FILE)
     accounts = [start.account for start in open_run(store, run_id).starts]
     if accounts:
         ledger_export.export_accounts(store, folder / "ledger", *accounts)
@@ -108,6 +118,17 @@ def _export_model(store: Store, run_id: str, folder: Path) -> None:
         return
     except (NotInStore, CorruptObject, DataError) as error:
         LOGGER.warning("%s is left out: %s", folder, error)
+
+
+def _export_predictions(store: Store, run_id: str, path: Path) -> None:
+    """Copy the predictions of a run, if it made any, and say so where they are not stored any longer."""
+    key = store_layout.result_record(run_id, PREDICTIONS_RECORD)
+    if not any(store.list(key)):
+        return
+    try:
+        shutil.copyfile(open_blob(store, read_record(store, key, RunPredictions).sha256), path)
+    except (NotInStore, CorruptObject, DataError) as error:
+        LOGGER.warning("%s is left out: %s", path, error)
 
 
 def write_run_model(store: Store, run_id: str, folder: Path) -> None:
@@ -129,21 +150,20 @@ def write_run_model(store: Store, run_id: str, folder: Path) -> None:
     write_model(store, model, recipe, record_bytes(lineage), folder)
 
 
-def open_model(name: str, find_run: Callable[[str], tuple[Store, str]]) -> FittedModel:
-    """Return the model of a folder, of the folder of a run's files, or of a run. `find_run`: returns the
-    store and the id of a run by its name.
+def open_model(name: str, find_run: Callable[[str], tuple[Store, str]], use: Callable[[Path], Used]) -> Used:
+    """Return what `use` makes of the folder of a model: a folder, that of a run's files, or that of a run,
+    which is there until `use` returns. `find_run`: returns the store and the id of a run by its name.
 
-    Raises UsageError: there is none of them; DataError: the folder is not whole; what `write_run_model`
-    raises.
+    Raises UsageError: there is none of them; what `write_run_model` and `use` raise.
     """
     path = Path(name)
     if find_folder(path) is not None or path.exists():
-        return model_at(path)
+        return use(path)
     if "/" in name or name.startswith("."):
         raise UsageError(f"there is no folder {name}: name the folder of a model, or a run")
     with tempfile.TemporaryDirectory(prefix="shoestring-model-") as folder:
         write_run_model(*find_run(name), Path(folder) / "model")
-        return model_at(Path(folder) / "model")
+        return use(Path(folder) / "model")
 
 
 def _digests(store: Store, prefix: str) -> dict[str, str]:

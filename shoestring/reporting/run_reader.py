@@ -28,6 +28,7 @@ from shoestring.data.run_records import (
 )
 from shoestring.data.storage.blobs import load_manifest
 from shoestring.evaluation.results import EvaluationResults
+from shoestring.models.run_models import PREDICTIONS_RECORD, RunPredictions
 from shoestring.reporting.charges import Charge, settled_charges
 from shoestring.reporting.run_story import AttemptStory, RunStory, StageStory, StartAccount
 from shoestring.routing.decision import Decision
@@ -164,6 +165,9 @@ def read_run_story(store: Store, run_id: str) -> RunStory:
         curve=read_curve(store, run_id),
         evaluation=_read_if_present(store, store_layout.evaluation(run_id), EvaluationResults),
         data_sets=tuple(_data_sets(store, story)),
+        predictions=_read_if_present(
+            store, store_layout.result_record(run_id, PREDICTIONS_RECORD), RunPredictions
+        ),
     )
 
 

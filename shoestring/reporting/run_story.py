@@ -23,6 +23,7 @@ from shoestring.data.run_records import (
     RunStart,
 )
 from shoestring.evaluation.results import EvaluationResults
+from shoestring.models.run_models import RunPredictions
 from shoestring.reporting.charges import OVERHEAD, Charge
 from shoestring.routing.analysis.engine_step import EngineStep, step_between
 from shoestring.routing.decision import Decision
@@ -120,7 +121,8 @@ class RunStory:
 
     `start_accounts` has one element per start. A refused run has none; `refusal` gives the reason. `data` is
     the look at its data before its first start, and `data_sets` are what ingest and preprocess made of it.
-    `parent_heads` are those of its month and its campaign, which change with every run.
+    `predictions` are those that the run made of new rows. `parent_heads` are those of its month and its
+    campaign, which change with every run.
     """
 
     record: RunRecord
@@ -133,6 +135,7 @@ class RunStory:
     parent_heads: tuple[LedgerHead, ...] = ()
     data: DataPage | None = None
     data_sets: tuple[Manifest, ...] = ()
+    predictions: RunPredictions | None = None
 
     @property
     def ledger_heads(self) -> tuple[LedgerHead, ...]:

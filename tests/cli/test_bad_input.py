@@ -31,7 +31,7 @@ def test_an_unknown_recipe_lists_the_known_ones(laptop: Path, tmp_path: Path) ->
 def test_an_unknown_stage_lists_the_known_ones(laptop: Path) -> None:
     ran = shoestring("stage", "trian", "--run-id", "r", "--decision-key", "d", "--world", laptop)
     assert ran.code == 2
-    assert "evaluate, ingest, preprocess, train" in ran.err
+    assert "evaluate, ingest, predict, preprocess, train" in ran.err
 
 
 def test_an_unknown_run_and_an_unknown_schema_are_bad_usage(laptop: Path, tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ WRITES_FILES = {
     ("settle", "--summary"): ("--run-id", "RUN"),
     ("init", "--out"): ("DATA",),
     ("predict", "RUN", "DATA", "--out"): (),
+    ("export", "onnx", "RUN", "--out"): (),
 }
 WRITES_FOLDERS = {
     ("run", "--out"): ("RECIPE",),
@@ -40,6 +41,7 @@ TAKES_RUN = {
     ("data", "verify"): (),
     ("data", "lineage"): (),
     ("predict",): ("DATA",),
+    ("export", "onnx"): ("--out", "FILE"),
     ("explain",): (),
     ("explain", "RUN", "--against"): (),
     ("replay",): (),

@@ -28,9 +28,10 @@ OTHERS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("runs", "compare", "OTHER", "RUN"): (),
     ("explain", "OTHER", "--against", "RUN"): ("--stage", "train"),
     ("predict", "RUN"): (__file__, "--json"),
+    ("export", "onnx", "RUN"): ("--out", "model.onnx"),
 }
 """What a command needs beside the run. A command that needs nothing else has no row."""
-CODES = {("predict", "RUN"): 1}
+CODES = {("predict", "RUN"): 1, ("export", "onnx", "RUN"): 1}
 """Exit codes other than 0: a data set of version 4 has no dictionaries, which a model's folder needs."""
 
 
@@ -60,7 +61,7 @@ LINES = list(lines(typer.main.get_command(app)))
 def test_the_commands_that_name_a_run_are_found() -> None:
     assert {line[0] for line in LINES} == {
         *("run", "watch", "data", "where", "explain", "replay", "report", "runs", "hindsight"),
-        *("ledger", "approve", "predict"),
+        *("ledger", "approve", "predict", "export"),
     }
     assert set(OTHERS) <= set(LINES)
 
@@ -93,7 +94,7 @@ def printed(lab: Lab, line: tuple[str, ...], run: str) -> Ran:
 def test_kubeflows_id_of_a_run_stands_for_its_own(make_lab: Callable[[], Lab], line: tuple[str, ...]) -> None:
     lab = make_lab()
     by_its_own = printed(lab, line, lab.store.done)
-    assert by_its_own.out
+    assert by_its_own.out or by_its_own.err
     assert printed(make_lab(), line, JOB) == by_its_own
 
 

@@ -97,6 +97,12 @@ def test_fewer_rows_than_splits_are_refused(tmp_path: Path, rows: int) -> None:
         estimate_size(recipe_of(packed_as(tmp_path, "rows.csv", b"a,y\n" + b"1,2\n" * rows)))
 
 
+def test_rows_that_are_only_predicted_may_be_few_and_lack_the_target(tmp_path: Path) -> None:
+    for rows in (0, 1, 2):
+        recipe = recipe_of(packed_as(tmp_path, "rows.csv", b"a,b\n" + b"1,2\n" * rows))
+        assert estimate_size(recipe, learns=False).rows_estimate == max(1, rows)
+
+
 def test_a_quoted_column_name_may_contain_a_line_break(tmp_path: Path) -> None:
     table = open_csv_table(
         [DataFile(packed_as(tmp_path, "rows.csv", b'"a\nb",y\n1,2\n3,4\n5,6\n'), "rows.csv")]

@@ -101,6 +101,20 @@ def test_the_newest_runs_of_each_recipe_keep_their_data(store: StoredRuns) -> No
     assert garbage(store, RetentionPolicy(keep_runs=1)).manifests == ()
 
 
+def test_predictions_are_a_window_of_their_own_and_keep_the_run_of_their_model(store: StoredRuns) -> None:
+    store.copy_run(store.done, "planes-newer", 5)
+    for number, model in enumerate((store.done, "planes-newer", "planes-newer"), start=1):
+        store.copy_run(store.done, f"night-{number}", number)
+        record = store.root / "runs" / f"night-{number}" / "run.json"
+        content = json.loads(record.read_text())
+        content["recipe"]["model"] = model
+        record.write_text(json.dumps(content))
+        store.age(f"runs/night-{number}/", number)
+    latest, all_three = RetentionPolicy(keep_runs=1, grace_hours=1), RetentionPolicy(keep_runs=3)
+    assert garbage(store, latest).windows.kept == {"night-1", store.done, "planes-newer", store.stopped}
+    assert garbage(store, all_three).windows.expired == ()
+
+
 def test_a_run_inside_either_window_is_kept(store: StoredRuns) -> None:
     store.copy_run(store.done, "planes-copy", 20)
     for retention, kept in (

@@ -6,15 +6,19 @@ from pathlib import Path
 
 from shoestring.core.types import Need
 from shoestring.data.recipe import Recipe
-from shoestring.stages import ingest, preprocess, train
+from shoestring.stages import ingest, predict, preprocess, train
 from shoestring.training.families.recipe_needs import RecipeNeeds
 
 
-def needs(folder: Path, size: int, file_bytes: int) -> tuple[Need, Need, Need]:
+def image_recipe(folder: Path, size: int) -> Recipe:
     image = {"size": [size, size], "channels": 3}
-    recipe = Recipe.model_validate(
+    return Recipe.model_validate(
         {"name": "a", "source": {"t": {"path": folder, "image": image}}, "target": {"column": "label"}}
     )
+
+
+def needs(folder: Path, size: int, file_bytes: int) -> tuple[Need, Need, Need]:
+    recipe = image_recipe(folder, size)
     found = [
         RecipeNeeds(recipe, row_bytes=file_bytes).of_stage(each.NEED) for each in (ingest, preprocess, train)
     ]
@@ -33,3 +37,9 @@ def test_the_needs_of_images_count_the_bytes_that_are_read_decoded_and_stored(tm
     assert 3 * trained.cpu_us_per_row < larger_trained.cpu_us_per_row < 4 * trained.cpu_us_per_row
     assert larger_decoded.writes_bytes_per_row - decoded.writes_bytes_per_row == 3 * (128**2 - 64**2)
     assert needs(tmp_path, 64, 100_000)[1].cpu_us_per_row > 5 * decoded.cpu_us_per_row
+
+
+def test_a_prediction_of_images_decodes_them(tmp_path: Path) -> None:
+    _, decoded, _ = needs(tmp_path, 64, 10_000)
+    predicted = RecipeNeeds(image_recipe(tmp_path, 64), row_bytes=10_000).of_stage(predict.NEED)
+    assert predicted.cpu_us_per_row == decoded.cpu_us_per_row + predict.NEED.cpu_us_per_row

@@ -15,7 +15,7 @@ from shoestring.core.errors import UsageError
 from shoestring.data.storage.import_closure import ImportClosure, import_closure, library_versions
 from shoestring.data.storage.module_imports import ImportReader
 
-STAGES = ("ingest", "preprocess", "train", "evaluate")
+STAGES = ("ingest", "preprocess", "train", "evaluate", "predict")
 # What each stage imports when it runs, its imports inside functions included.
 FAMILY, LEARNER, PREDICTOR = (
     f"shoestring.training.families.table_net.{name}" for name in ("family", "learner", "predictor")
@@ -23,6 +23,11 @@ FAMILY, LEARNER, PREDICTOR = (
 LAZY = {
     "train": ["shoestring.training.frameworks.torch_.net_learner", LEARNER],
     "evaluate": ["shoestring.training.predict", PREDICTOR],
+    "predict": [
+        "shoestring.models.predict_file",
+        "shoestring.models.folder.write_folder",
+        PREDICTOR,
+    ],
 }
 """The modules that a stage imports when it runs."""
 

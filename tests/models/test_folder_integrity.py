@@ -12,8 +12,8 @@ from trained_models import Trained
 
 import shoestring as package
 from shoestring.core.errors import DataError, UsageError
+from shoestring.models.folder.write_folder import write_model
 from shoestring.models.model import model_at
-from shoestring.models.write_folder import write_model
 
 
 def changed(folder: Path, name: str, data: bytes, digests: bool) -> Path:

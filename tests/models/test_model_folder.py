@@ -15,6 +15,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 from commands import shoestring
+from predict_without_torch import PREDICT
 from trained_models import FAMILIES, Trained, places, table, trained
 
 import shoestring as package
@@ -22,24 +23,6 @@ from shoestring.core.errors import DataError, UsageError
 from shoestring.models.model import model_at
 
 CLASSES = ("high", "low", "middle")
-
-
-WITHOUT_TORCH = """
-import sys
-
-class NoTorch:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] == "torch":
-            raise ModuleNotFoundError("there is no torch", name="torch")
-
-sys.meta_path.insert(0, NoTorch())
-from pathlib import Path
-from shoestring.models.model import model_at
-from shoestring.models.predict_file import predict_file
-
-folder, data, out = map(Path, sys.argv[1:])
-print(predict_file(model_at(folder), data, out).rows)
-"""
 
 
 def probabilities(found: pa.Table) -> Any:
@@ -90,8 +73,8 @@ def test_the_classes_have_the_type_of_the_target(tmp_path: Path) -> None:
 def test_a_model_needs_no_torch_to_predict(blend: Trained, tmp_path: Path) -> None:
     pa.csv.write_csv(blend.sealed, tmp_path / "new.csv")
     arguments = [str(blend.folder / "model"), str(tmp_path / "new.csv"), str(tmp_path / "out.parquet")]
-    ran = subprocess.run([sys.executable, "-c", WITHOUT_TORCH, *arguments], capture_output=True, text=True)
-    assert ran.stdout.strip() == str(blend.sealed.num_rows), ran.stderr
+    ran = subprocess.run([sys.executable, "-c", PREDICT, *arguments], capture_output=True, text=True)
+    assert ran.stdout.split()[:1] == [str(blend.sealed.num_rows)], ran.stderr
     found = pq.read_table(tmp_path / "out.parquet")
     assert probabilities(found) == pytest.approx(blend.predicted, abs=1e-5)
 

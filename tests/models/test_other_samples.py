@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnxruntime
 import pyarrow as pa
 import pytest
 from commands import shoestring
@@ -15,6 +16,8 @@ import shoestring as package
 from shoestring.core.errors import DataError, UsageError
 from shoestring.data.recipe import Recipe
 from shoestring.models.data_files import open_rows
+from shoestring.models.model import model_at
+from shoestring.models.onnx_file import write_onnx
 
 
 def image_folder(folder: Path, count: int) -> Path:
@@ -47,6 +50,13 @@ def test_images_are_predicted_from_a_folder_and_from_a_frame(tmp_path: Path) -> 
     model = package.load(tmp_path / "model")
     found = model.predict(made.sealed, keep=["path"])
     assert found["probability_bright"].to_numpy() == pytest.approx(made.predicted[:, 0], abs=1e-5)
+    write_onnx(model_at(tmp_path / "model"), tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    (inputs,) = session.get_inputs()
+    assert (inputs.name, inputs.shape) == ("image", ["rows", 1, 4, 6])
+    assert session.run(["probabilities"], model.encode(made.sealed))[0] == pytest.approx(
+        made.predicted, abs=1e-5
+    )
     ran = shoestring(
         *("predict", tmp_path / "model", images, "--out", tmp_path / "out.csv", "--keep", "path", "--json")
     )

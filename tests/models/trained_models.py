@@ -5,17 +5,16 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
+from stage_work import stage_work
 
 from shoestring.backends.folder_store import FolderStore
-from shoestring.backends.local import WallClock
-from shoestring.core.types import Format
 from shoestring.data.loading.open_split import open_split
 from shoestring.data.recipe import Recipe
 from shoestring.data.run_records import read_record
@@ -23,11 +22,9 @@ from shoestring.data.storage.blobs import load_manifest
 from shoestring.data.transforms.joined_table import JoinedTable
 from shoestring.data.transforms.split import SPLITS
 from shoestring.data.transforms.target import is_known
-from shoestring.models.record import MAX_TABLES_BYTES
-from shoestring.models.write_folder import write_model
-from shoestring.spending.meter import Meter
+from shoestring.models.folder.record import MAX_TABLES_BYTES
+from shoestring.models.folder.write_folder import write_model
 from shoestring.stages import ingest, preprocess, train
-from shoestring.stages.work import Work
 from shoestring.training.model_record import ModelRecord
 from shoestring.training.predict import predict
 
@@ -112,7 +109,7 @@ class Trained:
     predicted: Array
 
 
-def recipe_of(folder: Path, target: str, **keys: object) -> Recipe:
+def recipe_of(folder: Path, column: str, **keys: object) -> Recipe:
     return Recipe.model_validate(
         {
             "name": "homes",
@@ -122,8 +119,8 @@ def recipe_of(folder: Path, target: str, **keys: object) -> Recipe:
             },
             "main": "homes",
             "joins": [{"table": "places", "by": ["place"], "columns": ["region", "height"]}],
-            "target": {"column": target, "task": "regression" if target == "price" else "multiclass"},
-            "leaks": [name for name in ("id", "grade", "price") if name != target],
+            "target": {"column": column, "task": "regression" if column == "price" else "multiclass"},
+            "leaks": [name for name in ("id", "grade", "price") if name != column],
             "split": {"train": 0.6, "val": 0.2, "test": 0.2},
             **keys,
         }
@@ -142,29 +139,10 @@ def trained(
 
 def trained_on(folder: Path, recipe: Recipe, rows: pa.Table, max_tables: int = MAX_TABLES_BYTES) -> Trained:
     """Train a recipe whose main table has these rows."""
-    store, clock = FolderStore(folder / "store"), WallClock()
-
-    def work(stage: str, **inputs: str) -> Work:
-        return Work(
-            run_id="one",
-            stage=stage,
-            attempt=1,
-            seed=0,
-            inputs=inputs,
-            recipe=recipe,
-            format=Format.PACKED,
-            cores=1,
-            store=store,
-            meter=Meter(Decimal(1), clock.monotonic_s(), Decimal("0.002"), None),
-            clock=clock,
-            scratch=folder,
-            report_progress=lambda progress: None,
-            should_stop=lambda: False,
-        )
-
+    work = partial(stage_work, folder, recipe)
     raw = ingest.run(work("ingest")).key
     data = preprocess.run(work("preprocess", data=raw)).key
-    key = train.run(work("train", data=data)).key
+    key, store = train.run(work("train", data=data)).key, FolderStore(folder / "store")
     model, manifest = read_record(store, key, ModelRecord), load_manifest(store, data)
     write_model(store, model, recipe, b"{}", folder / "model", max_tables)
     if recipe.text is not None:

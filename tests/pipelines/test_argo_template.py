@@ -59,7 +59,7 @@ def arguments(template: dict[str, Any], task: str) -> dict[str, str]:
 
 
 def test_the_compiled_files_equal_the_golden_files(folder: Path) -> None:
-    names = ("shoestring-train.yaml", "runs/flights.yaml")
+    names = ("shoestring-train.yaml", "shoestring-predict.yaml", "runs/flights.yaml")
     assert {name: (folder / name).read_text() for name in names} == {
         name: (GOLDEN / "argo" / name).read_text() for name in names
     }, "if the change is meant: shoestring compile --target argo --out tests/pipelines/golden/argo"

@@ -54,7 +54,12 @@ def test_the_compiled_files_equal_the_golden_files(compiled: Compiled) -> None:
 
 
 def test_every_component_has_its_own_file(compiled: Compiled) -> None:
-    assert {path.stem for path in (compiled[0] / "components").iterdir()} == {*STAGES, "route", "settle"}
+    assert {path.stem for path in (compiled[0] / "components").iterdir()} == {
+        *STAGES,
+        "predict",
+        "route",
+        "settle",
+    }
 
 
 def test_kfps_cache_is_off_for_every_task(compiled: Compiled) -> None:

@@ -7,45 +7,21 @@ import json
 import shutil
 import subprocess
 import sys
-from decimal import Decimal
+from functools import partial
 from pathlib import Path
 
 import pytest
+from stage_work import stage_work
 
 from shoestring.backends.folder_store import FolderStore
-from shoestring.backends.local import WallClock
-from shoestring.core.types import Format, Need
+from shoestring.core.types import Need
 from shoestring.data.recipe import Recipe
 from shoestring.data.run_records import read_record
 from shoestring.evaluation.results import EvaluationResults
-from shoestring.spending.meter import Meter
 from shoestring.stages import evaluate, ingest, preprocess, train
-from shoestring.stages.work import Work
 from shoestring.training.families.recipe_needs import RecipeNeeds
 from shoestring.training.model_record import ModelRecord
 from shoestring.training.window_log import WindowLog
-
-
-def text_work(folder: Path, recipe: Recipe, stage: str, **inputs: str) -> Work:
-    scratch = folder / "scratch" / stage
-    scratch.mkdir(parents=True, exist_ok=True)
-    clock = WallClock()
-    return Work(
-        run_id="r",
-        stage=stage,
-        attempt=1,
-        seed=0,
-        inputs=inputs,
-        recipe=recipe,
-        format=Format.PACKED,
-        cores=1,
-        store=FolderStore(folder / "store"),
-        meter=Meter(Decimal("0.04"), clock.monotonic_s(), Decimal(1), None),
-        clock=clock,
-        scratch=scratch,
-        report_progress=lambda progress: None,
-        should_stop=lambda: False,
-    )
 
 
 @pytest.mark.slow
@@ -63,12 +39,13 @@ def test_a_model_of_source_code_is_measured_in_bits_per_byte_beside_gzip(tmp_pat
             "train": {"hidden": [24, 24, 24], "max_epochs": 2, "learning_rate": 0.01},
         }
     )
-    raw = ingest.run(text_work(tmp_path, recipe, "ingest"))
-    data = preprocess.run(text_work(tmp_path, recipe, "preprocess", data=raw.key))
-    model = train.run(text_work(tmp_path, recipe, "train", data=data.key))
-    done = evaluate.run(text_work(tmp_path, recipe, "evaluate", data=data.key, model=model.key))
+    work = partial(stage_work, tmp_path, recipe)
+    raw = ingest.run(work("ingest"))
+    data = preprocess.run(work("preprocess", data=raw.key))
+    model = train.run(work("train", data=data.key))
+    done = evaluate.run(work("evaluate", data=data.key, model=model.key))
     store = FolderStore(tmp_path / "store")
-    results = read_record(store, "runs/r/evaluation.json", EvaluationResults)
+    results = read_record(store, "runs/one/evaluation.json", EvaluationResults)
     assert (results.task, results.metric, results.resampling_unit) == (
         "next_token",
         "bits_per_byte",
@@ -83,7 +60,7 @@ def test_a_model_of_source_code_is_measured_in_bits_per_byte_beside_gzip(tmp_pat
     record = read_record(store, model.key, ModelRecord)
     assert record.encoding.vocabulary is not None and record.encoding.vocabulary.kind == "bytes"
     assert record.val_loss == model.metrics["val_bits_per_byte"]
-    assert read_record(store, "runs/r/curve.json", WindowLog).metric == "bits_per_byte"
+    assert read_record(store, "runs/one/curve.json", WindowLog).metric == "bits_per_byte"
 
 
 def test_the_needs_of_a_recipe_on_texts_count_tokens(tmp_path: Path) -> None:

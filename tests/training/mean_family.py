@@ -23,12 +23,9 @@ class MeanSettings(LearnerSettings):
     batch_rows: int = 64
 
 
-class MeanFamily(OneFile):
+class MeanFamily(OneFile[MeanSettings]):
     settings_type = MeanSettings
     weights_file = "sums.txt"
-
-    def __init__(self, settings: MeanSettings) -> None:
-        self.settings = settings
 
     def train_need(self, need: Need, shape: DataShape) -> Need:
         return need.model_copy(update={"cpu_us_per_row": 0.5})

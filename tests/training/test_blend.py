@@ -93,7 +93,7 @@ def test_the_weights_have_the_lowest_loss_of_all(task: str) -> None:
         sharp = np.eye(len(encoding.classes))[target] * 2
         predictions = [np.exp(sharp + rng.normal(0, sd, sharp.shape)) for sd in (1.5, 2.5)]
         predictions = [each / each.sum(axis=1, keepdims=True) for each in predictions]
-    weights = fit_weights(predictions, target, encoding)
+    weights = fit_weights(predictions, target, encoding, len(target))
     found = mean_loss(combine(weights, predictions, encoding), target, encoding)
     for pair in product(np.linspace(0, 1.5, 31), repeat=2):
         other = mean_loss(combine(np.array(pair), predictions, encoding), target, encoding)
@@ -101,10 +101,24 @@ def test_the_weights_have_the_lowest_loss_of_all(task: str) -> None:
     assert weights[0] > weights[1] > 0
 
 
+@pytest.mark.parametrize("task", TASKS)
+def test_rows_of_the_same_day_count_as_one(task: str) -> None:
+    rows, encoding = TASKS[task]()
+    rng, target = np.random.default_rng(0), rows["y"][:60]
+    if encoding.task == "regression":
+        predictions = [target + rng.normal(0, sd, len(target)) for sd in (3.0, 4.0)]
+    else:
+        predictions = [rng.dirichlet(np.ones(len(encoding.classes)), len(target)) for _ in range(2)]
+    alone = fit_weights(predictions, target, encoding, 60)
+    repeated = [np.repeat(each, 50, axis=0) for each in predictions]
+    assert fit_weights(repeated, np.repeat(target, 50), encoding, 60) == pytest.approx(alone, abs=1e-4)
+    assert np.abs(fit_weights(repeated, np.repeat(target, 50), encoding, 3000) - alone).max() > 0.01
+
+
 def test_a_member_that_is_worse_than_nothing_gets_no_weight_on_few_rows() -> None:
     encoding, target = encoding_of(table(400, 0)), table(40, 1)["y"]
     good = np.where(np.eye(2)[target] == 1, 0.8, 0.2)
-    weights = fit_weights([good[:, ::-1], good], target, encoding)
+    weights = fit_weights([good[:, ::-1], good], target, encoding, 40)
     assert weights[0] < 0.02 and weights[1] > 0.9
 
 

@@ -121,7 +121,7 @@ def test_the_temperature_of_sure_predictions_is_raised_and_that_of_true_ones_sta
     for factor in (1.0, 3.0):
         sure = 1 / (1 + np.exp(-factor * logits))
         predicted = np.stack([1 - sure, sure], axis=1)
-        weights = fit_weights([predicted], y, encoding)
+        weights = fit_weights([predicted], y, encoding, len(y))
         assert weights[0] == pytest.approx(1 / factor, rel=0.08)
         mended = calibrated(predicted, encoding, float(weights[0]))
         assert mended == pytest.approx(combine(weights, [predicted], encoding))
@@ -139,7 +139,7 @@ def test_a_blend_of_quantiles_is_weighted_by_their_loss(quantile: float) -> None
     encoding = Encoding(
         features=(NUMBER,), task="regression", train_prior=(0.0, 1.0), loss=Loss(quantile=quantile)
     )
-    weights = fit_weights([good, noise], y, encoding)
+    weights = fit_weights([good, noise], y, encoding, len(y))
     assert weights[0] > 0.9 and weights[1] < 0.1
     blended = combine(weights, [good, noise], encoding)
     assert mean_pinball_loss(y, blended, alpha=quantile) < mean_pinball_loss(y, noise, alpha=quantile)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +11,14 @@ import pyarrow as pa
 import pyarrow.csv
 import pytest
 from sklearn.datasets import load_diabetes, load_wine
+from stage_work import stage_work
 
 from shoestring.backends.folder_store import FolderStore
-from shoestring.backends.local import WallClock
-from shoestring.core.types import Format, StageOutcome
+from shoestring.core.types import StageOutcome
 from shoestring.data.recipe import Recipe
 from shoestring.data.run_records import read_record
 from shoestring.evaluation.results import EvaluationResults
-from shoestring.spending.meter import Meter
 from shoestring.stages import evaluate, ingest, preprocess, train
-from shoestring.stages.work import Work
 
 
 def stages(folder: Path, table: pa.Table, family: str) -> tuple[FolderStore, StageOutcome, StageOutcome]:
@@ -30,30 +28,12 @@ def stages(folder: Path, table: pa.Table, family: str) -> tuple[FolderStore, Sta
     recipe = Recipe.model_validate(
         {"name": "small", "source": source, "target": {"column": "y"}, "train": train_keys}
     )
-    clock, store = WallClock(), FolderStore(folder / "store")
-
-    def work(stage: str, **inputs: str) -> Work:
-        return Work(
-            run_id="one",
-            stage=stage,
-            attempt=1,
-            seed=0,
-            inputs=inputs,
-            recipe=recipe,
-            format=Format.PACKED,
-            cores=1,
-            store=store,
-            meter=Meter(Decimal("0.04"), clock.monotonic_s(), Decimal("0.001"), None),
-            clock=clock,
-            scratch=folder,
-            report_progress=lambda progress: None,
-            should_stop=lambda: False,
-        )
-
+    work = partial(stage_work, folder, recipe)
     raw = ingest.run(work("ingest"))
     data = preprocess.run(work("preprocess", data=raw.key))
     model = train.run(work("train", data=data.key))
-    return store, model, evaluate.run(work("evaluate", data=data.key, model=model.key))
+    done = evaluate.run(work("evaluate", data=data.key, model=model.key))
+    return FolderStore(folder / "store"), model, done
 
 
 def columns(values: np.ndarray, names: list[str]) -> dict[str, Any]:

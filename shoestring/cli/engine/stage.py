@@ -14,7 +14,9 @@ from shoestring.runtime.admission.stages import stage_names
 
 
 def stage(
-    name: Annotated[str, typer.Argument(help="ingest, preprocess, train, evaluate or a stage of your own")],
+    name: Annotated[
+        str, typer.Argument(help="ingest, preprocess, train, evaluate, predict or a stage of your own")
+    ],
     run_id: RunIdOption,
     decision_key: Annotated[str, typer.Option(help="key of the routing decision in the store")],
     given: Annotated[

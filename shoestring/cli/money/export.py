@@ -1,27 +1,34 @@
-"""`shoestring export ...`: costs in the formats of other tools."""
+"""`shoestring export ...`: costs and models in the formats of other tools."""
 
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
-from shoestring.cli.options import JsonOption, MonthOption
+from shoestring.cli.named_runs import named_run
+from shoestring.cli.options import JsonOption, ModelArgument, MonthOption
 from shoestring.cli.times import ledger_month
 from shoestring.cli.world_source import DEFAULT_WORLD, WorldSource, takes_world
 from shoestring.core.money import from_microusd
+from shoestring.models.data_files import require_no_folder
+from shoestring.models.model import model_at
+from shoestring.models.onnx_file import CHECKED_ROWS, write_onnx
 from shoestring.reporting.charges import read_charges
 from shoestring.reporting.exports.focus import focus_csv, focus_rows, total_microusd
+from shoestring.reporting.publish import open_model
 from shoestring.spending.ledger.ledger import Ledger
 
-app = typer.Typer(help="Write costs in the formats of other tools.", no_args_is_help=True)
+app = typer.Typer(help="Write costs and models in the formats of other tools.", no_args_is_help=True)
 
 
 @app.callback()
 def export() -> None:
-    """Write costs in the formats of other tools."""
+    """Write costs and models in the formats of other tools."""
 
 
 @app.command()
@@ -59,3 +66,30 @@ def focus(
         return
     still = f", ${open_usd} of it in accounts that are still open" if open_usd else ""
     typer.echo("\n".join([f"{out}: {len(rows)} rows, ${total} of {name}{still}", *notes]))
+
+
+@app.command()
+@takes_world
+def onnx(
+    model: ModelArgument,
+    out: Annotated[Path, typer.Option("--out", help="the file to write")],
+    source: WorldSource = DEFAULT_WORLD,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a model as a file of ONNX, from encoded rows to calibrated predictions.
+
+    It is compared with the model on random rows, and timed on this machine, before it is written.
+    """
+    require_no_folder(out)
+    with Console(stderr=True).status("comparing the graph with the model"):
+        found = open_model(
+            model, partial(named_run, source), lambda folder: write_onnx(model_at(folder), out)
+        )
+    if as_json:
+        typer.echo(json.dumps({"out": str(out), **found.model_dump()}))
+        return
+    typer.echo(
+        f"{out}: {found.size_bytes / 1e6:.2f} MB; differs from the model by at most "
+        f"{found.largest_difference:.1e}; on one thread {found.row_ms:.2f} ms for a row alone, "
+        f"{found.rows_us:.1f} us a row of {CHECKED_ROWS:,}"
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -12,19 +13,16 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from shoestring.cli.named_runs import named_run_id
-from shoestring.cli.options import JsonOption
+from shoestring.cli.named_runs import named_run
+from shoestring.cli.options import JsonOption, ModelArgument
 from shoestring.cli.world_source import DEFAULT_WORLD, WorldSource, takes_world
 from shoestring.core.errors import UsageError
-from shoestring.core.interfaces import Store
 from shoestring.models.data_files import require_place, require_writable
+from shoestring.models.model import model_at
 from shoestring.models.predict_file import predict_file
 from shoestring.reporting.number_text import quantity
 from shoestring.reporting.publish import open_model
 
-ModelArgument = Annotated[
-    str, typer.Argument(help="folder of a model, folder of a run's files, or id of a run in the store")
-]
 DataArgument = Annotated[
     Path, typer.Argument(help="file of CSV, JSON lines, Parquet or Arrow, or a folder of them; or images")
 ]
@@ -54,15 +52,11 @@ def predict(
     training joined are taken from DATA, else looked up in the tables of the joins. The target may be absent.
     """
 
-    def find_run(name: str) -> tuple[Store, str]:
-        store = source.open().store
-        return store, named_run_id(store, name)
-
     # Reading the model takes seconds.
     require_place(data)
     require_writable(out)
     tables = dict(map(_named_file, table or ()))
-    fitted = open_model(model, find_run)
+    fitted = open_model(model, partial(named_run, source), model_at)
     began_s = time.monotonic()
     screen = Console(stderr=True)
     with Progress(console=screen, transient=True, disable=not sys.stderr.isatty()) as progress:

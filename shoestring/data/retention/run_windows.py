@@ -21,11 +21,13 @@ from shoestring.spending.ledger.chain import AccountChain
 class RunUse:
     """A run as clean-up sees it. Times are the store's.
 
-    `recipe`: empty if its record cannot be read; such a run keeps its data.
+    `recipe`: empty if its record cannot be read; such a run keeps its data. `model`: the run whose model it
+    predicts with; empty: it predicts no new rows.
     """
 
     run_id: str
     recipe: str
+    model: str
     first_written: datetime
     last_written: datetime
 
@@ -80,27 +82,33 @@ def list_runs_of(store: Store, objects: Mapping[str, ListedObject]) -> list[RunU
 
     def read(run_id: str) -> RunUse:
         try:
-            recipe = read_record(store, store_layout.run_record(run_id), RunRecord).recipe.name
+            recipe = read_record(store, store_layout.run_record(run_id), RunRecord).recipe
+            name, model = recipe.name, recipe.model
         except (DataError, NotInStore):
-            recipe = ""
-        return RunUse(run_id, recipe, min(written[run_id]), max(written[run_id]))
+            name = model = ""
+        return RunUse(run_id, name, model, min(written[run_id]), max(written[run_id]))
 
     with ThreadPoolExecutor(PARALLEL_READS) as readers:
         return sorted(readers.map(read, sorted(started)), key=lambda run: (run.last_written, run.run_id))
 
 
 def outside_windows(runs: Iterable[RunUse], retention: RetentionPolicy, now: datetime) -> set[str]:
-    """Return the runs that no window holds; `runs` are in order, the oldest first."""
+    """Return the runs that no window holds; `runs` are in order, the oldest first.
+
+    Predictions of new rows are windows of their own: many of them do not push the training out whose model
+    they use. A run inside a window holds that training, too.
+    """
     days = timedelta(days=retention.keep_days) if retention.keep_days is not None else timedelta(0)
     since = now - max(days, retention.grace)
-    of_recipe: dict[str, list[RunUse]] = {}
-    for run in runs:
-        of_recipe.setdefault(run.recipe, []).append(run)
+    of_recipe: dict[tuple[str, bool], list[RunUse]] = {}
+    known = [*runs]
+    for run in known:
+        of_recipe.setdefault((run.recipe, bool(run.model)), []).append(run)
     outside = set()
-    for recipe, found in of_recipe.items():
+    for (recipe, _), found in of_recipe.items():
         older = found[: -retention.keep_runs] if retention.keep_runs is not None else found
         outside |= {run.run_id for run in older if recipe and run.last_written < since}
-    return outside
+    return outside - {run.model for run in known if run.run_id not in outside}
 
 
 def is_open(store: Store, run: RunUse) -> bool:

@@ -116,11 +116,14 @@ def _checked(found: list[DataFile], place: object) -> tuple[DataFile, ...]:
     return tuple(found)
 
 
-def estimate_size(recipe: Recipe, remote: RemoteSources = NO_REMOTE_SOURCES) -> SourceSize:
+def estimate_size(
+    recipe: Recipe, remote: RemoteSources = NO_REMOTE_SOURCES, *, learns: bool = True
+) -> SourceSize:
     """Estimate the size of the source data from the sizes of the files and their first megabyte.
 
     Also checks that the columns named in the recipe exist, so that no money is spent on a recipe that
-    cannot work. Raises RecipeError, DataError.
+    cannot work; unless `learns` is false: rows that are only predicted may lack the target, and be few.
+    Raises RecipeError, DataError.
     """
     rows, size_bytes, row_bytes = 0, 0, 1
     columns: dict[str, Sequence[str]] = {}
@@ -139,6 +142,8 @@ def estimate_size(recipe: Recipe, remote: RemoteSources = NO_REMOTE_SOURCES) -> 
             size_bytes += file_bytes
             if name == recipe.main:
                 rows, row_bytes = rows + file_rows, max(row_bytes, 8 * len(columns[name]))
+    if not learns:
+        return SourceSize(rows_estimate=max(rows, 1), size_bytes=size_bytes, row_bytes=row_bytes)
     check_columns(recipe, columns)
     if rows < MIN_ROWS:
         raise DataError(

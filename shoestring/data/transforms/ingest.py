@@ -104,7 +104,7 @@ def ingest(
                 raise
             report(REUSING, 0)
             tables = read(None)
-    listed = _unchanged_contents(recipe, raw.digests, store, remote)
+    listed = unchanged_contents(recipe, raw.digests, store, remote)
     manifest = _manifest(recipe, tables, format, store, scratch, storage_class, digest(listed.encode()))
     key = save_manifest(store, manifest)
     save_schema(store, recipe.name, known, tables.schemas)
@@ -201,7 +201,7 @@ def _open_table(
     return open_source(recipe.source[name], files, schema.fixed(recipe, name))
 
 
-def _unchanged_contents(
+def unchanged_contents(
     recipe: Recipe, before: Mapping[str, str | None], store: Store, remote: RemoteSources
 ) -> str:
     """Return the list of the source files and their digests. Raises DataError when they are not those that

@@ -8,7 +8,7 @@ from importlib.resources import files
 from shoestring.reporting import number_text
 from shoestring.reporting.html.changes import changes_table, migration_checks_table, resources_table
 from shoestring.reporting.html.curve import curve_section
-from shoestring.reporting.html.data_section import data_section
+from shoestring.reporting.html.data_section import data_section, predictions_section
 from shoestring.reporting.html.decisions import decision_section
 from shoestring.reporting.html.markup import Html, tag, text
 from shoestring.reporting.html.outcome import actuals_table, hindsight_table
@@ -48,6 +48,7 @@ def _sections(story: RunStory) -> list[tuple[str, str, Html | None]]:
     return [
         ("quality", "Quality", quality_section(story)),
         ("loss", "Loss against dollars", curve_section(story)),
+        ("predictions", "Predictions", predictions_section(story)),
         ("data", "Data", data_section(story)),
         ("stages", "Stages", stages_table(story) if story.start_accounts else None),
         ("actuals", "Estimate against actual", actuals_table(story)),

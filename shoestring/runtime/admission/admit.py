@@ -41,6 +41,7 @@ from shoestring.runtime.records.run_setup import (
     StartTerms,
     check_run_id,
     elastic_stage,
+    run_id_of_label,
     write_engine_job,
     write_run_record,
     write_start,
@@ -102,6 +103,20 @@ def store_refusal(store: Store, decision: Decision) -> Refused:
     return Refused(refusal_text(decision))
 
 
+def with_model(store: Store, request: RunRequest) -> RunRequest:
+    """Return the request of a pipeline that begins with a prediction with the run of the model in its recipe,
+    so that all attempts use the same model; any other request as it is. Raises Refused."""
+    if request.needs[0].stage != "predict" or request.origin is not None or not request.metered:
+        return request
+    # Imported here: no other pipeline needs it.
+    from shoestring.models.run_models import find_model_run
+
+    # It may be named by the engine's id, too.
+    named = run_id_of_label(store, request.recipe.model)
+    model = find_model_run(store, request.recipe.model_copy(update={"model": named}))
+    return replace(request, recipe=request.recipe.model_copy(update={"model": model}))
+
+
 def with_record(world: World, request: RunRequest) -> RunRequest:
     """Return the request with the recipe and the seed of the run's record, after a look at its data.
 
@@ -112,6 +127,7 @@ def with_record(world: World, request: RunRequest) -> RunRequest:
         page = look_at_data(world, record.recipe, request.needs)
     else:
         check_recipe(world, request)
+        request = with_model(world.store, request)
         page = look_at_data(world, request.recipe, request.needs)
         record = write_run_record(world, request.run_id, request.recipe, request.seed)
         if page is not None:
@@ -129,6 +145,7 @@ def admit(world: World, request: RunRequest, notify: Callable[[str], object] = l
     A run that is started again keeps its recipe and its seed.
 
     Raises:
+        Refused: the store has no model for its predictions.
         UsageError: its id is not valid, or its recipe is wrong.
         DataError: nothing can be predicted from its data.
         BudgetTooSmall: with the smallest budget that is enough.

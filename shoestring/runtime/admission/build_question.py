@@ -17,14 +17,18 @@ from shoestring.core.interfaces import Store
 from shoestring.core.record import digest, record_bytes
 from shoestring.core.types import STANDARD_CLASS, Format, Need, Pool, StockOut
 from shoestring.data.formats.volume_probe import reading_fields
-from shoestring.data.recipe import Recipe
 from shoestring.data.storage.blobs import load_manifest
 from shoestring.pricing.learned.learning import learn
 from shoestring.routing.dag import UpstreamStage
 from shoestring.routing.policy.migration import exploration_sd
 from shoestring.routing.question import Question, stage_memory_gb
 from shoestring.routing.question_parts import FamilyOption
-from shoestring.runtime.admission.result_keys import has_baseline, lookup_keys, with_known_family
+from shoestring.runtime.admission.result_keys import (
+    StageWork,
+    has_baseline,
+    lookup_keys,
+    with_known_family,
+)
 from shoestring.runtime.admission.stage_request import (
     CachedResults,
     StageInputs,
@@ -59,15 +63,16 @@ def with_min_memory(needs: tuple[Need, ...], rows: int, min_memory_gb: float) ->
     return (first, *needs[1:])
 
 
-def input_size(world: World, recipe: Recipe, upstream: str) -> InputSize:
+def input_size(world: World, work: StageWork) -> InputSize:
     """Return the size of a stage's input, from the upstream manifest; the first stage's from the source
     files.
     """
+    recipe, upstream = work.recipe, work.inputs.upstream
     if not upstream:
         # Imported here: only the first stage's router needs the libraries that read source files.
         from shoestring.data.sources.files import estimate_size
 
-        size = estimate_size(recipe, world.remote)
+        size = estimate_size(recipe, world.remote, learns=work.stage != "predict")
         return InputSize(size.rows_estimate, size.row_bytes, None)
     manifest = load_manifest(world.store, upstream)
     if recipe.text is not None and manifest.encoding is None:
@@ -122,13 +127,13 @@ def read_context(world: World, request: StageRequest) -> QuestionContext:
     """Read the cluster, the prices, the cache and the receipts for a question."""
     store, now = world.store, world.clock.now()
     prices, pools = world.prices.book(), world.cluster.pools()
-    size = input_size(world, request.recipe, request.inputs.upstream)
     work = with_known_family(store, stage_work(world, request))
+    size = input_size(world, work)
     # Results of an external component are not cached here.
     keys = lookup_keys(world, work) if request.metered else ()
     is_evaluation = work.stage == "evaluate"
     recipe_needs = RecipeNeeds(
-        work.recipe if is_evaluation else request.recipe,
+        work.recipe if work.stage in ("evaluate", "predict") else request.recipe,
         size.rows,
         size.row_bytes,
         size.encoding,

@@ -71,14 +71,21 @@ class StageWork:
 
 def with_known_family(store: Store, work: StageWork) -> StageWork:
     """Return the work with the family of the model that it reads, and before there is one with the preferred
-    one of the recipe's."""
+    one of the recipe's. A prediction reads the model of the run that admission wrote into its recipe."""
     recipe = work.recipe
+    if work.stage == "predict" and recipe.model and work.origin is None:
+        work = replace(work, inputs=replace(work.inputs, side_input=store_layout.model(recipe.model)))
+        return replace(work, recipe=_with_family_of_model(store, work))
     if not recipe.leaves_family_open or work.stage not in FAMILY_STAGES or work.origin is not None:
         return work
     if work.stage != "evaluate" or not work.inputs.side_input:
         return replace(work, recipe=recipe.with_family(recipe.families[0].family))
+    return replace(work, recipe=_with_family_of_model(store, work))
+
+
+def _with_family_of_model(store: Store, work: StageWork) -> Recipe:
     settings = read_record(store, work.inputs.side_input, ModelRecord).settings
-    return replace(work, recipe=recipe.model_copy(update={"train": settings}))
+    return work.recipe.model_copy(update={"train": settings})
 
 
 def lookup_keys(world: World, work: StageWork) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from shoestring.config.engines import Engine
 from shoestring.config.policy import Priority
 from shoestring.config.world import World
+from shoestring.core import store_layout
 from shoestring.core.errors import UnknownName, UsageError
 from shoestring.core.record import validation_message
 from shoestring.core.types import Need
@@ -81,7 +82,7 @@ def resumed_request(
     It keeps its recipe and seed; it also keeps its budget and deadline unless they are given again.
 
     Raises:
-        UsageError: another seed is given, or there is no such run in this store.
+        UsageError: another seed is given, the run predicts new rows, or there is no such run in this store.
     """
     try:
         run = open_run(world.store, run_id)
@@ -89,6 +90,12 @@ def resumed_request(
         raise UsageError(
             f"{error}; a resumed run keeps its store: name the one in which it began (--world or --store)"
         ) from None
+    if any(world.store.list(store_layout.decisions(run_id, "predict"))):
+        model = run.record.recipe.model
+        raise UsageError(
+            f"{run_id} is a run of shoestring-predict, which a cluster runs again; on this machine: "
+            f"`shoestring predict {model} DATA`"
+        )
     if seed not in (None, run.record.seed):
         raise UsageError(f"{run_id} was started with seed {run.record.seed}: a resumed run keeps its seed")
     last_budget_usd, last_deadline_s = previous_request(world, run)

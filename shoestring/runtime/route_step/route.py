@@ -37,6 +37,7 @@ from shoestring.runtime.admission.stage_budgets import stage_budgets_left
 from shoestring.runtime.admission.stage_request import StageInputs, StageRequest
 from shoestring.runtime.admission.start_gate import start_when_allowed
 from shoestring.runtime.records.overhead import OverheadPod, overhead_timer
+from shoestring.runtime.records.run_setup import run_id_of_label
 from shoestring.runtime.records.world_ledger import world_ledger
 from shoestring.runtime.route_step.concurrent_stages import stages_to_plan
 from shoestring.runtime.route_step.external_components import (
@@ -80,7 +81,7 @@ def stage_request(
         engine=engine,
         engine_s=engine.left_s(build_dag(needs, upstream).depth),
         began_at=run.start.started_at,
-        notes=(*request_differences(run, request), *retry.notes, *engine_notes),
+        notes=(*request_differences(world.store, run, request), *retry.notes, *engine_notes),
         min_memory_gb=retry.min_memory_gb,
         origin=request.origin,
         metered=request.metered,
@@ -115,13 +116,16 @@ def money_fields(world: World, run: Run, ledger: Ledger, state: AccountState) ->
     }
 
 
-def request_differences(run: Run, request: RunRequest) -> tuple[str, ...]:
+def request_differences(store: Store, run: Run, request: RunRequest) -> tuple[str, ...]:
     """Return a note if the engine asks for something else than what the run was started with; none if it does
     not.
     """
     start, stored = run.start, run.record
     deadline_s = (start.deadline_at - start.started_at).total_seconds() if start.deadline_at else None
-    recipe_differs = stored.recipe_sha256 != digest(record_bytes(request.recipe))
+    # Admission wrote the run of the model into the recipe.
+    model = run_id_of_label(store, request.recipe.model) or stored.recipe.model
+    recipe = request.recipe.model_copy(update={"model": model})
+    recipe_differs = stored.recipe_sha256 != digest(record_bytes(recipe))
     differs = {
         f"a budget of ${start.budget_usd}, not ${request.budget_usd}": start.budget_usd != request.budget_usd,
         f"a deadline of {deadline_s} s, not {request.deadline_s}": deadline_s != request.deadline_s,

@@ -14,7 +14,7 @@ from shoestring.training.families.boosted.settings import BASELINE
 from shoestring.training.families.data_shape import DataShape, recipe_shape
 from shoestring.training.families.registry import family_of, whole_training
 
-FAMILY_STAGES = ("train", "evaluate")
+FAMILY_STAGES = ("train", "evaluate", "predict")
 """The built-in stages that run the code of the recipe's model family."""
 
 BPE_US_PER_BYTE = 1.5
@@ -63,6 +63,8 @@ class RecipeNeeds:
             need = family_of(recipe.train).train_need(need, self.shape)
         if need.stage == "evaluate":
             need = self._evaluation(family_of(recipe.train).evaluate_need(need, self.shape))
+        if need.stage == "predict":
+            need = family_of(recipe.train).evaluate_need(need, self.shape)
         return self._limited(need) if need.elastic else need
 
     def _shortest_s(self, need: Need) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeVar
 
 from shoestring.core.types import Need
 from shoestring.data.families import FAMILIES, FamilySettings
@@ -27,12 +27,16 @@ class Family(Protocol):
 
     settings_type: ClassVar[type[FamilySettings]]
 
+    onnx_converter: ClassVar[str]
+    """What adds a predictor to a graph of ONNX: "module:function", called as `Converter`. It is a name, as
+    its code is none that a stage runs. Empty: there is none."""
+
     def train_need(self, need: Need, shape: DataShape) -> Need:
         """Return the need of a training, by formula. `need`: the compiled one."""
         ...
 
     def evaluate_need(self, need: Need, shape: DataShape) -> Need:
-        """Return the need of an evaluation that predicts with this model."""
+        """Return the need of an evaluation, or of new predictions, with this model."""
         ...
 
     def learner(self, task: TrainingTask) -> Learner: ...
@@ -49,10 +53,17 @@ class Family(Protocol):
         ...
 
 
-class OneFile:
-    """The files of a family whose weights are one."""
+OwnSettings = TypeVar("OwnSettings", bound=FamilySettings)
+
+
+class OneFile(Generic[OwnSettings]):
+    """What a family need not write whose weights are one file."""
 
     weights_file: ClassVar[str]
+    onnx_converter: ClassVar[str] = ""
+
+    def __init__(self, settings: OwnSettings) -> None:
+        self.settings = settings
 
     def files(self, weights: bytes) -> Mapping[str, bytes]:
         return {self.weights_file: weights}

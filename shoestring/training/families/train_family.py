@@ -38,6 +38,6 @@ def with_temperature(task: TrainingTask, trained: TrainedModel) -> TrainedModel:
     rows = task.validation.scan(predictor.rows_at_once)
     batches = [(predictor.predict(each), each["target"]) for each in rows]
     predicted, target_B = (np.concatenate(each) for each in zip(*batches, strict=True))
-    weights = fit_weights([predicted], target_B, task.encoding)
+    weights = fit_weights([predicted], target_B, task.encoding, task.validation.unit_count)
     loss = mean_loss(combine(weights, [predicted], task.encoding), target_B, task.encoding)
     return replace(trained, val_loss=loss, inverse_temperature=float(weights[0]), uses_all_validation=True)

@@ -1,8 +1,9 @@
 """The weights of a combination, fitted on validation rows.
 
 The weights minimise the mean loss and a penalty for their distance from first weights, which counts like
-`RIDGE_ROWS` rows. The first weights are like those of a Bayesian average, exp(-nats / 4) for the nats of all
-rows: a member that is clearly worse has none.
+`RIDGE_UNITS` independent units of rows: days, where a split keeps days together. The first weights are like
+those of a Bayesian average, exp(-nats / 4) for the nats of all units: a member that is clearly worse has
+none.
 
 A training imports this module, and scipy with it, at its start: predictions need neither, and at its end no
 time is left for an import. Shape suffixes are those of `combination`.
@@ -19,7 +20,7 @@ from shoestring.core.datasets import Encoding
 from shoestring.training.losses.combination import equal_weights, inputs_of, softmax
 from shoestring.training.losses.scores import Array, quantile_losses, row_weights
 
-RIDGE_ROWS, NATS_SCALE = 10.0, 4.0
+RIDGE_UNITS, NATS_SCALE = 10.0, 4.0
 """Chosen on tables such as those of `bench/tuning_tables.txt`, among 1 to 100 rows and scales from 1 to 8."""
 
 FIT_S = 0.2
@@ -29,13 +30,13 @@ SMOOTH = 0.05
 """Standard deviations of the target over which the quantile loss is rounded, so that it has a gradient."""
 
 
-def fit_weights(predictions: Sequence[Array], target_B: Array, encoding: Encoding) -> Array:
-    """Return the weights: float64[M], none below 0."""
+def fit_weights(predictions: Sequence[Array], target_B: Array, encoding: Encoding, units: int) -> Array:
+    """Return the weights: float64[M], none below 0. `units`: the independent units of the rows."""
     inputs_BKM = inputs_of(predictions, encoding)
     if encoding.task == "regression":
         mean, sd = encoding.train_prior
         target_B = (target_B - mean) / (sd or 1.0)
-    first_M, ridge = _first_weights(inputs_BKM, target_B, encoding), RIDGE_ROWS / len(target_B)
+    first_M, ridge = _first_weights(inputs_BKM, target_B, encoding, units), RIDGE_UNITS / units
 
     def loss(weights_M: Array) -> tuple[float, Array]:
         value, slope_M = _loss(weights_M, inputs_BKM, target_B, encoding)
@@ -46,7 +47,7 @@ def fit_weights(predictions: Sequence[Array], target_B: Array, encoding: Encodin
     return np.asarray(found.x, np.float64)
 
 
-def _first_weights(inputs_BKM: Array, target_B: Array, encoding: Encoding) -> Array:
+def _first_weights(inputs_BKM: Array, target_B: Array, encoding: Encoding, units: int) -> Array:
     rows, members = len(target_B), inputs_BKM.shape[2]
     if encoding.task == "regression":
         quantile = encoding.loss.quantile
@@ -61,7 +62,7 @@ def _first_weights(inputs_BKM: Array, target_B: Array, encoding: Encoding) -> Ar
         nats_BM = -inputs_BKM[np.arange(rows), target_B.astype(np.int64)]
         weights_B = row_weights(encoding, target_B)
         nats_M = nats_BM.sum(axis=0) if weights_B is None else weights_B @ nats_BM
-    shares_M = np.exp(-(nats_M - nats_M.min()) / NATS_SCALE)
+    shares_M = np.exp(-(nats_M - nats_M.min()) * (units / rows) / NATS_SCALE)
     return np.asarray(shares_M / shares_M.sum()) if members else equal_weights(members)
 
 

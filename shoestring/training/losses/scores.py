@@ -37,9 +37,15 @@ def row_weights(encoding: Encoding, target_B: Array) -> Array | None:
     equal sum, and their mean over train is 1. None: all are 1."""
     if not encoding.loss.balanced or encoding.task == "regression":
         return None
+    return np.asarray(class_weights(encoding)[target_B.astype(np.int64)])
+
+
+def class_weights(encoding: Encoding) -> Array:
+    """Return the weights with which all classes of train count the same, 1 in the mean over its rows, and 0
+    for a class that it lacks: float64[classes]."""
     shares = np.array(encoding.train_prior)
-    weights = np.divide(1 / (shares > 0).sum(), shares, out=np.zeros(len(shares)), where=shares > 0)
-    return np.asarray(weights[target_B.astype(np.int64)])
+    found: Array = np.divide(1 / (shares > 0).sum(), shares, out=np.zeros(len(shares)), where=shares > 0)
+    return found
 
 
 def quantile_losses(target_B: Array, predicted_B: Array | float, quantile: float) -> Array:

@@ -138,10 +138,10 @@ def test_a_run_id_that_names_another_account_is_refused_before_anything_is_writt
 
 def test_a_request_that_differs_from_the_started_run_is_noted(world: World, recipe: Recipe) -> None:
     run = admit(world, run_request(recipe))
-    assert request_differences(run, run_request(recipe)) == ()
+    assert request_differences(world.store, run, run_request(recipe)) == ()
     other = recipe.model_copy(update={"budget_usd": recipe.budget_usd * 2})
     request = replace(run_request(other, budget_usd=Decimal("0.5")), deadline_s=60.0, seed=8)
-    (sentence,) = request_differences(find_or_admit(world, request), request)
+    (sentence,) = request_differences(world.store, find_or_admit(world, request), request)
     for part in (
         "a budget of $0.010000, not $0.5",
         "a deadline of None s, not 60.0",

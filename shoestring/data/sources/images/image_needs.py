@@ -1,4 +1,4 @@
-"""The needs of ingest and preprocess for images: by the bytes of a file and the pixels that are stored."""
+"""The needs of stages that read images: by the bytes of a file and the pixels that are stored."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ def with_images(need: Need, image: ImageSettings, file_bytes: int) -> Need:
     if need.stage == "ingest":
         changed["cpu_us_per_row"] = INGEST_US + INGEST_US_PER_BYTE * file_bytes
         changed["writes_bytes_per_row"] = file_bytes + OTHER_BYTES
+    if need.stage == "predict":
+        changed["cpu_us_per_row"] = need.cpu_us_per_row + DECODE_US + DECODE_US_PER_BYTE * file_bytes
     if need.stage == "preprocess":
         changed["cpu_us_per_row"] = DECODE_US + DECODE_US_PER_BYTE * file_bytes
         changed["writes_bytes_per_row"] = image.size_bytes + OTHER_BYTES

@@ -26,6 +26,7 @@ class BlendFamily:
     other."""
 
     settings_type = BlendSettings
+    onnx_converter = "shoestring.training.families.blend.onnx_blend:add_blend"
 
     def __init__(self, settings: BlendSettings) -> None:
         self.settings = settings

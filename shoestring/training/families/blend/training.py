@@ -121,7 +121,7 @@ class BlendTraining:
         if task.meter.seconds_left(task.clock.monotonic_s()) >= self._fit_s():
             self._predict(len(names) - 1, last.weights)
             target = np.concatenate([each["target"] for each in task.validation.scan(TARGET_ROWS)])
-            weights = fit_weights(self._predictions, target, task.encoding)
+            weights = fit_weights(self._predictions, target, task.encoding, task.validation.unit_count)
             loss = mean_loss(combine(weights, self._predictions, task.encoding), target, task.encoding)
         last.state.training_s += earlier.training_s
         shares = ", ".join(f"{name} {weight:.2f}" for name, weight in zip(names, weights, strict=True))

@@ -37,6 +37,7 @@ class BoostedFamily:
     """Gradient boosting by LightGBM. A `Family`."""
 
     settings_type = BoostedSettings
+    onnx_converter = "shoestring.training.families.boosted.onnx_forest:add_forest"
 
     def __init__(self, settings: BoostedSettings) -> None:
         self.settings = settings

@@ -21,14 +21,12 @@ OUTPUT_US, OUTPUT_NUMBER_US, OUTPUT_CATEGORY_US = 0.9, 0.021, 0.1
 and category. `bench/family_cost.py` measures them."""
 
 
-class LinearFamily(OneFile):
+class LinearFamily(OneFile[LinearSettings]):
     """A linear or logistic regression by scikit-learn. A `Family`."""
 
     settings_type = LinearSettings
     weights_file = "weights.json"
-
-    def __init__(self, settings: LinearSettings) -> None:
-        self.settings = settings
+    onnx_converter = "shoestring.training.families.linear.onnx_linear:add_linear"
 
     def train_need(self, need: Need, shape: DataShape) -> Need:
         numbers, categories = shape.numbers, len(shape.cardinalities)

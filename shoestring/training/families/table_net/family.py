@@ -19,14 +19,12 @@ BASE_US, CATEGORY_US, NUMBER_US, UNIT_US, WEIGHT_US = 4.0, 0.62, 0.04, 0.009, 8.
 with validations and checkpoints. `bench/family_cost.py` measures them."""
 
 
-class TableNetFamily(OneFile):
+class TableNetFamily(OneFile[TableNetSettings]):
     """A multi-layer perceptron. A `Family`."""
 
     settings_type = TableNetSettings
     weights_file = "weights.safetensors"
-
-    def __init__(self, settings: TableNetSettings) -> None:
-        self.settings = settings
+    onnx_converter = "shoestring.training.families.table_net.onnx_net:add_net"
 
     def train_need(self, need: Need, shape: DataShape) -> Need:
         features = CATEGORY_US * len(shape.cardinalities) + NUMBER_US * shape.numbers

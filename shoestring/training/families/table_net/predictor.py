@@ -8,6 +8,7 @@ V values of the pixels of an image; D inputs of a layer; U its units; K outputs.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import count
 
 import numpy as np
@@ -32,6 +33,11 @@ def table_inputs(samples: Samples) -> tuple[Array, ...]:
     return *tables, np.multiply(pixels_BV, np.float32(1 / 255), dtype=np.float32)
 
 
+def layer_count(weights: Mapping[str, Array]) -> int:
+    """Return the number of hidden layers. Each is four modules: linear, norm, ReLU, dropout."""
+    return next(layer for layer in count() if f"hidden.{4 * layer}.weight" not in weights)
+
+
 class TableNetPredictor:
     """Predicts with the stored weights of a `TableNet`. A `Predictor`."""
 
@@ -39,9 +45,7 @@ class TableNetPredictor:
 
     def __init__(self, encoding: Encoding, weights: bytes) -> None:
         self._encoding, self._weights = encoding, load(weights)
-        # A layer is four modules: linear, norm, ReLU, dropout.
-        names = (f"hidden.{4 * layer}.weight" for layer in count())
-        self._layers = next(layer for layer, name in enumerate(names) if name not in self._weights)
+        self._layers = layer_count(self._weights)
 
     def predict(self, samples: Samples) -> Array:
         scores_BK = self.scores(samples).astype(np.float64)

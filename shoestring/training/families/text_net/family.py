@@ -28,14 +28,11 @@ DEFAULT_WEIGHTS = 4 * 2 * 64 * 64
 """The weights of the layers of the default net."""
 
 
-class TextNetFamily(OneFile):
+class TextNetFamily(OneFile[TextNetSettings]):
     """A causal network. A `Family`."""
 
     settings_type = TextNetSettings
     weights_file = "weights.safetensors"
-
-    def __init__(self, settings: TextNetSettings) -> None:
-        self.settings = settings
 
     def train_need(self, need: Need, shape: DataShape) -> Need:
         logits = TRAIN_LOGIT_COPIES * self.settings.batch_rows

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from shoestring.core.errors import DataError, UsageError
 from shoestring.core.record import validation_message
 from shoestring.data.storage.blobs import file_digest
-from shoestring.models.record import DIGESTS_FILE, MODEL_FILE, WEIGHTS_FOLDER, ModelFolderRecord
+from shoestring.models.folder.record import DIGESTS_FILE, MODEL_FILE, WEIGHTS_FOLDER, ModelFolderRecord
 
 PICKLES = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"PK\x03\x04")
 """The first bytes of a pickle, and of torch's files, which hold one."""

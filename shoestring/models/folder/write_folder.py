@@ -19,10 +19,8 @@ from shoestring.data.sources.column_types import arrow_type
 from shoestring.data.sources.fixed_kinds import WRITTEN
 from shoestring.data.storage.blobs import load_manifest, open_blob
 from shoestring.data.storage.part_writer import open_part
-from shoestring.models.inputs import ModelInputs, inputs_of
-from shoestring.models.raw_columns import RawColumn
-from shoestring.models.read_folder import read_digests
-from shoestring.models.record import (
+from shoestring.models.folder.read_folder import read_digests
+from shoestring.models.folder.record import (
     DICTIONARIES_FILE,
     DIGESTS_FILE,
     LINEAGE_FILE,
@@ -32,6 +30,8 @@ from shoestring.models.record import (
     WEIGHTS_FOLDER,
     ModelFolderRecord,
 )
+from shoestring.models.inputs import ModelInputs, inputs_of
+from shoestring.models.raw_columns import RawColumn
 from shoestring.training.families.registry import family_of
 from shoestring.training.model_record import ModelRecord
 
