@@ -23,7 +23,7 @@ from shoestring.data.loading.samples import Samples
 from shoestring.models.model import model_at
 from shoestring.models.onnx_file import random_samples, write_onnx
 from shoestring.training.families.boosted.features import CategoryTables
-from shoestring.training.families.boosted.forest import forest_bytes
+from shoestring.training.families.boosted.forest import BoostedPredictor, forest_bytes
 from shoestring.training.families.boosted.onnx_forest import add_forest, float32_threshold
 from shoestring.training.families.onnx_graph import OnnxGraph
 
@@ -101,6 +101,34 @@ def test_numbers_around_zero_take_the_branch_that_lightgbm_takes() -> None:
     model = graph.model(encoding, {graph.named(name, "y"): ("float64", ())}, {})
     session = onnxruntime.InferenceSession(model.SerializeToString())
     assert session.run(None, {"number": near})[0] == pytest.approx(booster.predict(near), rel=1e-6)
+
+
+def test_a_code_takes_the_branch_of_the_set_that_has_it() -> None:
+    draw = np.random.default_rng(0)
+    codes, numbers = draw.integers(0, 12, (4000, 2), np.int32), draw.standard_normal((4000, 1), np.float32)
+    effects = draw.normal(size=(2, 13))
+    # An order of the codes that a node finds: it is another for numbers above 0.
+    target = np.where(numbers[:, 0] > 0, effects[0, codes[:, 0]], effects[1, codes[:, 0]]) + codes[:, 1]
+    features = [Feature(name=name, kind="categorical", cardinality=13) for name in "ab"]
+    encoding = Encoding(
+        features=(*features, Feature(name="x", kind="numeric")),
+        task="regression",
+        train_prior=(float(target.mean()), float(target.std())),
+    )
+    tables = CategoryTables.fitted(encoding, codes, target[:, None])
+    samples = Samples({"code": codes, "number": numbers})
+    read = tables.features(samples)
+    data = lightgbm.Dataset(read, target, categorical_feature=tables.code_columns(read))
+    booster = lightgbm.train({"objective": "l2", "verbose": -1}, data, 30)
+    assert (booster.trees_to_dataframe()["decision_type"] == "==").sum() > 20
+    stored = forest_bytes(booster.model_to_string(), tables)
+    graph = OnnxGraph()
+    name = add_forest(graph, encoding, stored)
+    model = graph.model(encoding, {graph.named(name, "y"): ("float64", ())}, {})
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    codes[:100] = 12
+    found = session.run(None, {"code": codes, "number": numbers})[0]
+    assert found == pytest.approx(BoostedPredictor(encoding, stored).predict(samples), abs=1e-4)
 
 
 def test_raw_rows_are_encoded_for_the_graph(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from shoestring.training.contracts import Feed, StepPlan
 from shoestring.training.families.boosted.features import FOLDS, CategoryTables, tree_targets
 from shoestring.training.families.boosted.forest import BoostedPredictor
 from shoestring.training.families.boosted.learner import BoostedLearner
-from shoestring.training.families.boosted.settings import BoostedSettings
+from shoestring.training.families.boosted.settings import CODE_ROWS, BoostedSettings
 from shoestring.training.losses.combination import mean_loss
 from shoestring.training.losses.scores import trained_shares
 from shoestring.training.replay import replay_differences
@@ -95,6 +95,8 @@ TASKS = {
     "balanced": with_loss(many_classes(3), Loss(balanced=True)),
     "median": with_loss(values(), Loss(quantile=0.5)),
     "quantile": with_loss(values(), Loss(quantile=0.9)),
+    # Too few rows of each code for a split into sets of codes.
+    "few": (many_classes(3)[0][:240], many_classes(3)[1]),
 }
 
 
@@ -156,9 +158,28 @@ def test_a_row_of_train_is_not_among_those_that_its_category_is_the_mean_of() ->
     tables = CategoryTables.fitted(encoding, read["code"], targets)
     inside = tables.features(read)[:, 0]
     assert (inside[rows["y"] == 1].min()) > inside[rows["y"] == 0].max()
-    outside = tables.train_features(read, encoding, targets)[:, 0]
+    outside = tables.train_features(read, targets)[:, 0]
     assert len(np.unique(outside)) <= FOLDS
     assert tables.tables[0][0, 0] == pytest.approx(0.5)
+
+
+def test_a_category_is_read_by_its_codes_where_it_has_enough_rows() -> None:
+    """The order of its values is another for numbers above 0, so no order of theirs serves all nodes."""
+    draw, rows = np.random.default_rng(0), table(4000, 0)
+    effects = draw.normal(size=(2, 9))
+    score = effects[(rows["number"] > 0).astype(int), rows["code"]]
+    rows["y"] = draw.random(len(rows)) < 1 / (1 + np.exp(-3 * score))
+    encoding, few = encoding_of(rows), CODE.cardinality * CODE_ROWS
+    for count, by_code in ((few, [0]), (few - 1, [])):
+        assert learner_of(rows[:count], encoding).tables.by_code == by_code
+    held = reader(rows[3000:], encoding)
+    learner = grow(learner_of(rows[:3000], encoding), 10)
+    assert "cat_threshold" in learner.state().data.decode()
+    found = learner.export("last").data
+    unknown = samples(rows[:50], encoding)
+    unknown["code"][:] = 0
+    assert np.isfinite(BoostedPredictor(encoding, found).predict(unknown)).all()
+    assert loss_of(learner, held) < 0.75 * class_prior_loss(rows[:3000], rows[3000:])
 
 
 def test_rows_that_no_leaf_is_large_enough_for_give_the_prior() -> None:

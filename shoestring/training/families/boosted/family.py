@@ -44,7 +44,9 @@ class BoostedFamily:
 
     def train_need(self, need: Need, shape: DataShape) -> Need:
         """Return the need: the rows are read once, and a pass is a round over them in memory."""
-        features = shape.numbers + len(shape.cardinalities) * category_features(shape.outputs)
+        features = shape.numbers + sum(
+            category_features(each, shape.outputs, shape.rows) for each in shape.cardinalities
+        )
         trees = shape.outputs**TREES_POWER * (self.settings.leaves / LEAVES) ** LEAVES_POWER
         micros = trees * (ROUND_US + ROUND_FEATURE_US * features)
         return need.model_copy(

@@ -1,6 +1,9 @@
-"""Features of trees: numbers as they are, and for each category the mean target of its rows in train.
+"""Features of trees: numbers as they are, and categories by their codes or by the mean target of their rows.
 
-A tree splits an ordered feature, and the codes of a category have no order of their own. The mean is shrunk
+LightGBM splits codes into two sets, by an order that each node finds for its own rows (Fisher 1958, "On
+grouping for maximum homogeneity"). It takes many rows of each value.
+
+A category with fewer of them becomes a number, the mean target of its rows in train. The mean is shrunk
 towards that of all rows, as if the category had `PRIOR_ROWS` more rows with it (Micci-Barreca 2001, "A
 preprocessing scheme for high-cardinality categorical attributes"). A row of train is given the mean of the
 rows in other folds, so that its own target is not among them (Prokhorenkova et al. 2018, "CatBoost", section
@@ -18,7 +21,7 @@ import numpy as np
 
 from shoestring.core.datasets import Encoding
 from shoestring.data.loading.samples import Samples
-from shoestring.training.families.boosted.settings import MAX_CLASSES
+from shoestring.training.families.boosted.settings import MAX_CLASSES, is_by_code
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -37,47 +40,60 @@ def tree_targets(encoding: Encoding, target_B: Array) -> Array | None:
 
 
 class CategoryTables:
-    """For each categorical feature, what trees read for each of its codes: float32[V, K].
+    """For each categorical feature, what trees read for each of its codes: float32[V, K]. One that they read
+    by its codes has no columns: float32[V, 0].
 
     Code 0, and any that train does not contain, has the mean of all rows.
     """
 
     def __init__(self, tables: Sequence[Array]) -> None:
         self.tables = tables
+        self.by_code = [at for at, table in enumerate(tables) if not table.shape[1]]
 
     @classmethod
     def fitted(cls, encoding: Encoding, codes_BC: Array, targets_BK: Array | None) -> CategoryTables:
         sizes = [each.cardinality for each in encoding.features if each.kind == "categorical"]
-        tables = [
-            _ranks(codes_BC[:, index], size)
-            if targets_BK is None
-            else _means(codes_BC[:, index], size, targets_BK)
-            for index, size in enumerate(sizes)
-        ]
-        return cls(tables)
+        return cls(
+            [
+                np.empty((size, 0), np.float32)
+                if is_by_code(size, len(codes_BC))
+                else _table(codes_BC[:, index], size, targets_BK)
+                for index, size in enumerate(sizes)
+            ]
+        )
+
+    def code_columns(self, features_B: Array) -> list[int]:
+        """Return the columns of features that are codes."""
+        width = features_B.shape[1]
+        return [*range(width - len(self.by_code), width)]
 
     def features(self, samples: Samples) -> Array:
-        """Return what trees read of samples: float32[B, C * K + F]."""
+        """Return what trees read of samples, float32: the columns of the tables, the numbers, the codes."""
         return self._joined([table[samples["code"][:, at]] for at, table in enumerate(self.tables)], samples)
 
-    def train_features(self, samples: Samples, encoding: Encoding, targets_BK: Array | None) -> Array:
+    def train_features(self, samples: Samples, targets_BK: Array | None) -> Array:
         """Return the features of the rows that the tables were fitted on, by folds of every `FOLDS`th row."""
-        if targets_BK is None or not self.tables:
+        if targets_BK is None or len(self.by_code) == len(self.tables):
             return self.features(samples)
         fold_B, codes_BC = np.arange(len(samples)) % FOLDS, samples["code"]
-        columns = [np.empty((len(samples), targets_BK.shape[1]), np.float32) for _ in self.tables]
+        columns = [np.empty((len(samples), table.shape[1]), np.float32) for table in self.tables]
         for fold in range(FOLDS):
             mine, others = fold_B == fold, fold_B != fold
             if not others.any():
                 others = mine
-            tables = self.fitted(encoding, codes_BC[others], targets_BK[others]).tables
-            for at, table in enumerate(tables):
-                columns[at][mine] = table[codes_BC[mine, at]]
+            for at, table in enumerate(self.tables):
+                if table.shape[1]:
+                    own = _table(codes_BC[others, at], len(table), targets_BK[others])
+                    columns[at][mine] = own[codes_BC[mine, at]]
         return self._joined(columns, samples)
 
-    @staticmethod
-    def _joined(columns: Sequence[Array], samples: Samples) -> Array:
-        return np.concatenate([*columns, samples["number"]], axis=1, dtype=np.float32)
+    def _joined(self, columns: Sequence[Array], samples: Samples) -> Array:
+        codes = samples["code"][:, self.by_code]
+        return np.concatenate([*columns, samples["number"], codes], axis=1, dtype=np.float32)
+
+
+def _table(codes_B: Array, size: int, targets_BK: Array | None) -> Array:
+    return _ranks(codes_B, size) if targets_BK is None else _means(codes_B, size, targets_BK)
 
 
 def _means(codes_B: Array, size: int, targets_BK: Array) -> Array:

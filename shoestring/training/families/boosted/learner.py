@@ -86,7 +86,7 @@ class BoostedLearner:
         self._target_B = samples["target"]
         targets_BK = tree_targets(encoding, self._target_B)
         self.tables = CategoryTables.fitted(encoding, samples["code"], targets_BK)
-        self._features_B = self.tables.train_features(samples, encoding, targets_BK)
+        self._features_B = self.tables.train_features(samples, targets_BK)
         self._validation: dict[ValidationRows, ScoredRows] = {}
         self._resumed: Any = None
         self._booster = lightgbm.Booster(self._params, self._dataset())
@@ -94,7 +94,12 @@ class BoostedLearner:
     def _dataset(self) -> Any:
         weights_B = row_weights(self._encoding, self._target_B)
         return lightgbm.Dataset(
-            self._features_B, self._target_B, weight=weights_B, params=self._params, free_raw_data=False
+            self._features_B,
+            self._target_B,
+            weight=weights_B,
+            categorical_feature=self.tables.code_columns(self._features_B),
+            params=self._params,
+            free_raw_data=False,
         )
 
     def advance(self, plan: StepPlan, feed: Feed) -> Progress:
