@@ -21,7 +21,7 @@ from shoestring.runtime.admission.stage_request import StageInputs
 from shoestring.runtime.route_step.route import decide_and_reserve
 from shoestring.spending.heartbeat import last_heartbeat
 
-EPOCHS, ENOUGH_USD = 80, Decimal("0.01")
+EPOCHS, ENOUGH_USD = 200, Decimal("0.01")
 INGEST, PREPROCESS, TRAIN = range(3)
 
 

@@ -16,7 +16,7 @@ from commands import Finished, start_shoestring
 from runtime_world import check_sample_ranges
 from warm_command import WarmProcess
 
-LONG = {"budget_usd": "0.002", "deadline_s": 120.0, "train": {"max_epochs": 120, "patience": 400}}
+LONG = {"budget_usd": "0.002", "deadline_s": 120.0, "train": {"max_epochs": 240, "patience": 400}}
 
 
 def tree(pid: int) -> Iterator[psutil.Process]:

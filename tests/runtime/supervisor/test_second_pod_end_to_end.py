@@ -96,7 +96,7 @@ def test_a_first_pod_that_wakes_up_finds_its_reservation_gone_and_writes_no_chec
 ) -> None:
     """It was deleted by force: its cluster does not know it any more, and its node is slow to end it."""
     # Long enough for a checkpoint of the second pod, too.
-    engine = PodEngine(laptop, tmp_path, flights_slice, epochs=150)
+    engine = PodEngine(laptop, tmp_path, flights_slice, epochs=350)
     data = engine.prepare()
     _, key = engine.route(TRAIN, data)
     first = engine.start_pod("train", key, data)
