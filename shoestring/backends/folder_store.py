@@ -104,10 +104,14 @@ class FolderStore:
     def list(self, prefix: str) -> Iterator[str]:
         check_prefix(prefix)
         folder = self.root / (prefix if prefix.endswith("/") else prefix.rpartition("/")[0])
-        found = (path.relative_to(self.root).as_posix() for path in folder.rglob("*") if path.is_file())
-        # A name that begins with a dot is a temporary file: of a write in progress, or of a process that died
-        # while it wrote or probed the volume.
-        yield from sorted(key for key in found if key.startswith(prefix) and "/." not in f"/{key}")
+        found = list[str]()
+        for place, folders, files in os.walk(folder, onerror=_raise_unless_gone):
+            # A name that begins with a dot is temporary: of a write or a probe of the volume in progress, or
+            # of a process that died meanwhile.
+            folders[:] = [name for name in folders if not name.startswith(".")]
+            inside = Path(place).relative_to(self.root)
+            found += [(inside / name).as_posix() for name in files if not name.startswith(".")]
+        yield from sorted(key for key in found if key.startswith(prefix))
 
     def objects(self, prefix: str) -> Mapping[str, ListedObject]:
         found = {}
@@ -159,3 +163,9 @@ class FolderStore:
 
     def _mark(self, key: str) -> Path:
         return self.root / MARKS / check_key(key)
+
+
+def _raise_unless_gone(error: OSError) -> None:
+    """Raise the error of a folder that cannot be listed, unless it is gone, or may not be read."""
+    if not isinstance(error, FileNotFoundError | NotADirectoryError | PermissionError):
+        raise error

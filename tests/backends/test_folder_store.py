@@ -47,6 +47,33 @@ def test_objects_are_fetched_as_put_and_listed_sorted_by_any_prefix(
             assert list(store.list(prefix)) == sorted(name for name in objects if name.startswith(prefix))
 
 
+MAKES_PROBES = """
+import shutil, sys
+from pathlib import Path
+
+root = Path(sys.argv[1])
+while root.is_dir():
+    folder = root / "learned" / ".probe-1"
+    for number in range(20):
+        (folder / str(number)).mkdir(parents=True)
+    shutil.rmtree(folder)
+"""
+
+
+def test_a_folder_that_is_removed_while_a_store_is_listed_is_no_error(tmp_path: Path) -> None:
+    """Another run measures the volume in a temporary folder."""
+    store = FolderStore(tmp_path / "store")
+    store.put("learned/one", b"1")
+    other = subprocess.Popen([sys.executable, "-c", MAKES_PROBES, str(tmp_path / "store")])
+    try:
+        ends_s = time.monotonic() + 1
+        while time.monotonic() < ends_s:
+            assert list(store.list("")) == ["learned/one"]
+    finally:
+        other.kill()
+        other.wait()
+
+
 def test_a_put_replaces_and_a_put_if_absent_does_not(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
     assert store.put("a/b", b"1", if_absent=True)
