@@ -11,7 +11,7 @@ from shoestring.backends.kubernetes.rights import READER, Right
 from shoestring.core.errors import UnknownName, UsageError
 from shoestring.routing.placement import KUBEFLOW_RUN_LABEL
 
-TEMPLATE = "shoestring-train"
+TEMPLATE, PREDICT_TEMPLATE = "shoestring-train", "shoestring-predict"
 RUN_ID_PARAMETER = "run_id"
 FINISHED_PHASES = ("Succeeded", "Failed", "Error")
 EXECUTOR_PREFIXES = ("time=", "Error: exit status")

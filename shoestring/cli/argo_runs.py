@@ -18,6 +18,7 @@ import typer
 from pydantic import ValidationError
 
 from shoestring.backends.argo import (
+    PREDICT_TEMPLATE,
     RUN_ID_PARAMETER,
     TEMPLATE,
     Argo,
@@ -35,8 +36,10 @@ from shoestring.core.errors import ClusterError, NotAllowed, UnknownName, UsageE
 from shoestring.core.record import validation_message
 from shoestring.data.recipe import Recipe
 from shoestring.data.run_records import open_run
+from shoestring.models.run_models import is_prediction
 from shoestring.reporting.run_reader import read_run_story
 from shoestring.reporting.summary import RunSummary, summarise_run
+from shoestring.routing.placement import SETTLE
 from shoestring.runtime.admission.approvals import previous_request
 from shoestring.runtime.open_world import open_world_on
 
@@ -139,9 +142,7 @@ def earlier_run(argo: Argo, context: str, namespace: str, run_id: str) -> Earlie
     try:
         found = argo.find(run_id)
     except UnknownName:
-        return EarlierRun(
-            "", stored_parameters(open_world_on(context, namespace, reads_only=True), run_id), None
-        )
+        return stored_run(open_world_on(context, namespace, reads_only=True), run_id)
     if found.is_kubeflow:
         world = open_world_on(context, namespace, reads_only=True)
         raise UsageError(kubeflow_resume(named_run_id(world.store, run_id)))
@@ -158,8 +159,8 @@ def kubeflow_resume(run_id: str) -> str:
     return f"{run_id} is a run of Kubeflow: resume it with `shoestring upload --run --run-id {run_id}`"
 
 
-def stored_parameters(world: World, run_id: str) -> dict[str, str]:
-    """Return the parameters of a run by its records.
+def stored_run(world: World, run_id: str) -> EarlierRun:
+    """Return a run by its records, which do not name an author's WorkflowTemplate.
 
     Raises UnknownName; UsageError if it cannot be resumed.
     """
@@ -169,12 +170,14 @@ def stored_parameters(world: World, run_id: str) -> dict[str, str]:
     if run.starts and run.start.engine == "kubeflow":
         raise UsageError(kubeflow_resume(run.run_id))
     budget_usd, deadline_s = previous_request(world, run)
-    return {
+    parameters = {
         "recipe": run.record.recipe.model_dump_json(),
         "budget_usd": str(budget_usd),
         "deadline_s": str(deadline_s or 0),
         "seed": str(run.record.seed),
     }
+    template = PREDICT_TEMPLATE if is_prediction(world.store, run.run_id) else TEMPLATE
+    return EarlierRun(template, parameters, None)
 
 
 def is_done(progress: ArgoProgress) -> bool:
@@ -230,9 +233,9 @@ def step_text(step: ArgoStep) -> str:
 def print_workflow_end(progress: ArgoProgress, context: str, namespace: str, as_json: bool) -> None:
     """Print the end of a run and exit with its code, as for a run on this machine."""
     if not progress.summary:
-        last = next((step_text(step) for step in reversed(progress.steps) if step.message), progress.message)
         raise ClusterError(
-            f"{progress.workflow} ended as {progress.phase}, and its exit step wrote no summary: {last}"
+            f"{progress.workflow} ended as {progress.phase}, and its exit step wrote no summary: "
+            f"{last_message(progress)}"
         )
     summary = parse_summary(progress)
     selector = f"shoestring.dev/run={summary.run_id}"
@@ -240,6 +243,15 @@ def print_workflow_end(progress: ArgoProgress, context: str, namespace: str, as_
     hint = f"output of its steps: {logs} --container main --tail -1 --prefix"
     hints = () if summary.status == "refused" else (hint,)
     print_run_end(summary, f"in its store, runs/{summary.run_id}/report.html", hints, as_json)
+
+
+def last_message(progress: ArgoProgress) -> str:
+    """Return what the last step said before the exit step, which only finds no run where the first route step
+    refused to begin one.
+    """
+    told = [step for step in progress.steps if step.message]
+    before = [step for step in told if step.name != SETTLE]
+    return step_text((before or told)[-1]) if told else progress.message
 
 
 def parse_summary(progress: ArgoProgress) -> RunSummary:

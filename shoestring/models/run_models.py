@@ -28,6 +28,11 @@ class RunPredictions(StoredRecord):
     )
 
 
+def is_prediction(store: Store, run_id: str) -> bool:
+    """Whether a run is one of the pipeline `shoestring-predict`, by its decisions."""
+    return any(store.list(store_layout.decisions(run_id, "predict")))
+
+
 def find_model_run(store: Store, recipe: Recipe) -> str:
     """Return the id of the run whose model predicts for a recipe: the one that `model` names, or else the
     newest evaluated run of the recipe's name.

@@ -6,6 +6,7 @@ import io
 from typing import Any
 
 import pytest
+from minio.commonconfig import CopySource
 from remote_lab import NAMESPACE, RemoteLab
 
 from shoestring.core import store_layout
@@ -137,6 +138,42 @@ def test_a_run_whose_workflow_was_deleted_is_started_again_from_its_records(lab:
     assert given["run_id"] == lab.run_id
     assert (given["seed"], given["budget_usd"]) == ("7", "0.002500")
     assert '"slice"' in given["recipe"]
+
+
+def test_a_run_without_a_summary_ends_with_the_reason_of_its_route_step(lab: RemoteLab) -> None:
+    told = {"route": "no run of slice in this store was evaluated", "settle": "there is no run called 'mine'"}
+    failed = {
+        "type": "Pod",
+        "phase": "Failed",
+        "inputs": {"parameters": [{"name": "stage", "value": "predict"}]},
+    }
+    steps = {
+        name: failed
+        | dict.fromkeys(("name", "displayName", "templateName"), name)
+        | {"startedAt": at, "message": said}
+        for at, (name, said) in zip("12", told.items(), strict=True)
+    }
+    add_workflow(lab, "mine", {"phase": "Failed", "nodes": steps})
+    ran = lab.on("watch", "mine")
+    assert ran.code == 1
+    assert ran.err.strip().endswith(f"wrote no summary: route predict: failed: {told['route']}")
+    del steps["route"]
+    assert f"wrote no summary: settle: failed: {told['settle']}" in lab.on("watch", "mine").err
+
+
+def test_a_prediction_whose_workflow_was_deleted_is_started_again_as_one(lab: RemoteLab) -> None:
+    add_template(lab, "shoestring-predict")
+    lab.kube.new_status = status_with_summary(lab)
+    bucket, root = lab.location.bucket, lab.location.root
+    for kind in ("receipts", "heartbeats"):
+        lab.s3.minio().remove_object(bucket, f"{root}runs/{lab.run_id}/{kind}/evaluate-1.json")
+    made, routed = (
+        f"{root}{store_layout.decision(lab.run_id, f'{stage}-1')}" for stage in ("train", "predict")
+    )
+    lab.s3.minio().copy_object(bucket, routed, CopySource(bucket, made))
+    ran = lab.on("run", "--resume", lab.run_id)
+    assert ran.code == 0, ran.err
+    assert created(lab)["spec"]["workflowTemplateRef"] == {"name": "shoestring-predict"}
 
 
 def test_the_newest_workflow_of_a_run_is_watched(lab: RemoteLab) -> None:

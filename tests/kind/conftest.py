@@ -111,10 +111,11 @@ def all_nodes(second_node: Future[None]) -> None:
 
 @pytest.fixture(scope="session")
 def argo(kind: Kind, documentation: Documentation, tmp_path_factory: pytest.TempPathFactory) -> Kind:
-    """The cluster, with the WorkflowTemplate."""
+    """The cluster, with the WorkflowTemplates of the training and of the prediction."""
     folder = tmp_path_factory.mktemp("compiled")
     documentation.run(kind, folder, "shoestring compile --target argo")
-    documentation.run(kind, folder, "kubectl --namespace shoestring apply --filename argo/shoestring-train")
+    for name in ("shoestring-train", "shoestring-predict"):
+        documentation.run(kind, folder, f"kubectl --namespace shoestring apply --filename argo/{name}")
     return kind
 
 

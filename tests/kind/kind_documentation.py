@@ -15,6 +15,7 @@ from documented import tagged
 from engine_scenarios.argo_engine import ArgoEngine
 from engine_scenarios.engine import Job, Place, StartedRun
 from engine_scenarios.pod_history import PodHistory
+from engine_scenarios.predictions import PREDICT
 from kind_cluster import Kind, run
 
 
@@ -63,12 +64,18 @@ class Documentation:
         return arguments[:on] + arguments[on + 2 :]
 
 
-COMMANDS = {"flights": "shoestring run flights", "dedupe-rows": "shoestring run my.yaml"}
-"""The documented commands by the recipe of the main job, and by the name of the author's pipeline."""
+COMMANDS = {
+    "flights": "shoestring run flights",
+    "dedupe-rows": "shoestring run my.yaml",
+    PREDICT.name: "shoestring run score.yaml",
+}
+"""The documented commands by the recipe of the main job, and by the names of other pipelines."""
 
 
 class DocumentedArgo(ArgoEngine):
-    """Argo Workflows, on which commands of the pages start the main job and the author's pipeline."""
+    """Argo Workflows, on which commands of the pages start the main job, the author's pipeline, and the
+    prediction, whose WorkflowTemplate they have applied.
+    """
 
     def __init__(
         self, place: Place, history: PodHistory, scratch: Path, documentation: Documentation
@@ -76,6 +83,7 @@ class DocumentedArgo(ArgoEngine):
         super().__init__(place, history, scratch)
         self._documentation = documentation
         self._documented: dict[str, StartedRun] = {}
+        self._templates.add(PREDICT.name)
 
     def start(self, job: Job, resume: str = "") -> StartedRun:
         name = name_of(job)

@@ -12,6 +12,7 @@ from cluster_setup import CLUSTER
 from engine_scenarios.engine import Job
 from engine_scenarios.jobs import TRAINING
 from engine_scenarios.own_package import own_stage_pipeline
+from engine_scenarios.predictions import put_new_rows
 from engine_scenarios.recipes import RAIN, write_recipe
 from engine_scenarios.waiting import wait_for
 from kind_cluster import NAMESPACE, Kind, run
@@ -43,6 +44,7 @@ def test_every_documented_command_for_kind_was_run(
     """
     own = Job(write_recipe(tmp_path, RAIN), own_stage_pipeline(package))
     assert engine.documented_run(own).wait().done().status == "done"
+    assert engine.documented_run(put_new_rows(engine).job).wait().done().status == "done"
     line = ("compile", "--target", "argo", "--pipeline", "dedupe_rows.pipeline:pipeline", "--out", "argo")
     run("env", "--chdir", str(package), sys.executable, "-m", "shoestring", *line)
     documentation.run(argo, package, "kubectl --namespace shoestring apply --filename argo/dedupe-rows")

@@ -12,13 +12,13 @@ from pydantic import ValidationError
 from shoestring.config.engines import Engine
 from shoestring.config.policy import Priority
 from shoestring.config.world import World
-from shoestring.core import store_layout
 from shoestring.core.errors import UnknownName, UsageError
 from shoestring.core.record import validation_message
 from shoestring.core.types import Need
 from shoestring.data.recipe import Recipe
 from shoestring.data.recipe_files import find_recipe
 from shoestring.data.run_records import open_run
+from shoestring.models.run_models import is_prediction
 from shoestring.routing.decision import Decision
 from shoestring.runtime.admission.admit import admission_decision
 from shoestring.runtime.admission.approvals import previous_request
@@ -90,7 +90,7 @@ def resumed_request(
         raise UsageError(
             f"{error}; a resumed run keeps its store: name the one in which it began (--world or --store)"
         ) from None
-    if any(world.store.list(store_layout.decisions(run_id, "predict"))):
+    if is_prediction(world.store, run_id):
         model = run.record.recipe.model
         raise UsageError(
             f"{run_id} is a run of shoestring-predict, which a cluster runs again; on this machine: "
