@@ -41,6 +41,7 @@ from shoestring.core.datasets import DatasetPart, Manifest
 from shoestring.core.errors import CorruptObject, NotInStore
 from shoestring.core.record import record_bytes
 from shoestring.core.types import Format, StageOutcome
+from shoestring.data.job import job_of_recipe
 from shoestring.data.recipe import Recipe
 from shoestring.data.retention.collect import SETTLE_S, collect
 from shoestring.data.run_records import RunRecord, RunStart
@@ -72,7 +73,7 @@ def run_once(store: FolderStore, runner: int, rng: random.Random, counts: Counte
     recipe, now = recipe_of(runner), datetime.now(UTC)
     run_id = f"{recipe.name}-{now:%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:4]}"
     record = RunRecord(
-        run_id=run_id, recipe=recipe, recipe_sha256="", seed=0, world="", world_sha256="",
+        run_id=run_id, job=job_of_recipe(recipe, seed=0), recipe=recipe, world="", world_sha256="",
         created_at=now, environment={},
     )  # fmt: skip
     store.put(store_layout.run_record(run_id), record_bytes(record))

@@ -46,9 +46,10 @@ from shoestring.pricing.templates import cloud_world, laptop_world
 from shoestring.routing.decision import Decision
 from shoestring.routing.offers.enumerate import enumerate_offers
 from shoestring.runtime.admission.admit import admission_decision
-from shoestring.runtime.admission.build_question import question_in, read_context
 from shoestring.runtime.admission.extension_headroom import OVERRUN_SHARE, decide_with_headroom
-from shoestring.runtime.admission.first_request import RunRequest, stage_request_at_start
+from shoestring.runtime.admission.first_request import recipe_request, stage_request_at_start
+from shoestring.runtime.admission.question.build import question_in
+from shoestring.runtime.admission.question.context import read_context
 from shoestring.runtime.admission.stage_budgets import stage_budgets
 from shoestring.runtime.launch.run_request import pipeline_needs
 
@@ -80,8 +81,8 @@ class Refusals:
     def __init__(self, world: World, needs: tuple[Need, ...]) -> None:
         self.world, self.counts = world, Counter[str]()
         recipe = find_recipe("flights")
-        self.request = RunRequest("plan", recipe, needs, AMPLE_USD, 1.0, recipe.seed, target_notes=())
-        self.stages = stage_budgets(world, recipe)
+        self.request = recipe_request("plan", recipe, needs, AMPLE_USD, 1.0, recipe.seed, target_notes=())
+        self.stages = stage_budgets(world, self.request.job)
         self.first_stage = stage_request_at_start(world, self.request, Decimal(0), self.stages)
         self.read = read_context(world, self.first_stage)
 
@@ -93,7 +94,7 @@ class Refusals:
 
     def compare(self, budget_usd: Decimal, deadline_s: float | None) -> None:
         """Compare the decision with that of `plan` and of admission."""
-        request = replace(self.request, budget_usd=budget_usd, deadline_s=deadline_s)
+        request = self.request.with_terms(budget_usd=budget_usd, deadline_s=deadline_s)
         whole = admission_decision(self.world, request, Decimal(0), self.stages)
         short = self.decided(budget_usd, deadline_s)
         named = [

@@ -196,7 +196,7 @@ def open_run(run_id: str, *, world: str | Path | None = None, store: str | Path 
 
 def runs(
     *,
-    recipe: str | None = None,
+    name: str | None = None,
     status: ListedStatus | None = None,
     since: datetime | None = None,
     world: str | Path | None = None,
@@ -204,10 +204,10 @@ def runs(
 ) -> tuple[RunOverview, ...]:
     """Return the runs of a store, newest first.
 
-    `recipe`, `status`, `since` (when it was requested): only these.
+    `name` (of a recipe or command), `status`, `since` (when it was requested): only these.
     """
     opened = open_at(world, store)
-    found, notes = list_runs(opened.store, opened.cluster, recipe, status, since)
+    found, notes = list_runs(opened.store, opened.cluster, name, status, since)
     for note in notes:
         LOGGER.warning(note)
     return found

@@ -74,9 +74,9 @@ def test_a_run_is_read_as_objects(finished: Finished, whole_run: Path) -> None:
 
 
 def test_runs_are_listed(finished: Finished) -> None:
-    found = shoestring.runs(recipe="slice", status="done", **places(finished))
+    found = shoestring.runs(name="slice", status="done", **places(finished))
     assert finished.ran.json["run_id"] in [each.run_id for each in found]
-    assert shoestring.runs(recipe="another", **places(finished)) == ()
+    assert shoestring.runs(name="another", **places(finished)) == ()
     with pytest.raises(UnknownName, match="no run called 'gone'"):
         shoestring.open_run("gone", **places(finished))
 

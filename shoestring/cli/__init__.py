@@ -27,6 +27,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "data": "running.data:app",
         "plan": "running.plan:plan",
         "run": "running.run:run",
+        "exec": "running.exec_:exec_command",
         "watch": "running.watch:watch",
         "predict": "running.predict:predict",
         "simulate": "running.simulate:simulate",

@@ -169,12 +169,14 @@ def stored_run(world: World, run_id: str) -> EarlierRun:
         raise UsageError(f"{run.run_id} is done: there is nothing to resume")
     if run.starts and run.start.engine == "kubeflow":
         raise UsageError(kubeflow_resume(run.run_id))
+    if run.record.recipe is None:
+        raise UsageError(f"{run.run_id} is a run of a command: resume it with `shoestring exec --resume`")
     budget_usd, deadline_s = previous_request(world, run)
     parameters = {
         "recipe": run.record.recipe.model_dump_json(),
         "budget_usd": str(budget_usd),
         "deadline_s": str(deadline_s or 0),
-        "seed": str(run.record.seed),
+        "seed": str(run.record.job.seed),
     }
     template = PREDICT_TEMPLATE if is_prediction(world.store, run.run_id) else TEMPLATE
     return EarlierRun(template, parameters, None)

@@ -95,3 +95,9 @@ def budget_from_option(text: str | None, option: str = "--budget") -> Decimal | 
         return None if text is None else parse_budget(text)
     except ValueError as error:
         raise UsageError(f"{option}: {error}") from None
+
+
+def given_options(world: Path | None, store: Path | None, out: Path | None) -> str:
+    """Return these options as the user gave them, for the command that resumes the run."""
+    options = (("--world", world), ("--store", store), ("--out", out))
+    return "".join(f" {name} {value}" for name, value in options if value)

@@ -22,6 +22,7 @@ ShoestringError                 exit code 1; the message is complete
 ├── LedgerCorrupt               a hash, a sequence or a balance is wrong: names the entry
 ├── LedgerConflict              the account is in a state that does not allow it: read the state, then decide
 ├── StageFailed                 the stage's own code failed
+│   └── CommandFailed           a user's command ended with an exit code other than 0
 └── StageStopped                stopped on purpose: budget, signal, or a parent process that ended
 """
 
@@ -73,16 +74,21 @@ class DeadlineTooShort(Refused):
 
 
 class ApprovalNeeded(Refused):
-    """The run needs `shoestring approve`. `reason`: why an approval that exists does not count."""
+    """The run needs `shoestring approve`.
 
-    def __init__(self, run_id: str, budget_usd: Decimal, ceiling_usd: Decimal, reason: str = "") -> None:
+    `resume`: the command that starts it then. `reason`: why an approval that exists does not count.
+    """
+
+    def __init__(
+        self, run_id: str, budget_usd: Decimal, ceiling_usd: Decimal, resume: str, reason: str = ""
+    ) -> None:
         self.run_id, self.budget_usd, self.ceiling_usd = run_id, budget_usd, ceiling_usd
         given = f" ({reason})" if reason else ""
         above = f"its budget of ${budget_usd} is above the ${ceiling_usd} that needs no approval{given}"
         super().__init__(
             f"{run_id} needs an approval: {above}\n"
             f"  shoestring approve {run_id} --by NAME\n"
-            f"  shoestring run --resume {run_id}     (on a cluster: let the engine retry the run)"
+            f"  {resume}     (on a cluster: let the engine retry the run)"
         )
 
 
@@ -165,6 +171,14 @@ class LedgerConflict(ShoestringError):
 
 class StageFailed(ShoestringError):
     pass
+
+
+class CommandFailed(StageFailed):
+    """`code`: the exit code of the command, as a shell reports it."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class StageStopped(ShoestringError):

@@ -113,6 +113,11 @@ class Receipt(StoredRecord):
     status: Literal["done", "failed", "stopped", "lost"]
     cause: Cause = ""
     reason: str = ""
+    exit_code: int | None = Field(
+        None,
+        exclude_if=lambda code: code is None,
+        description="of a command that failed by itself; null: for every other end",
+    )
     pool: str
     market: Market
     format: Format | None

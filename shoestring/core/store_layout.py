@@ -166,8 +166,8 @@ def checkpoints(run_id: str) -> str:
     return f"{RUNS}{run_id}/checkpoints"
 
 
-def checkpoint_pointer(run_id: str) -> str:
-    return f"{RUNS}{run_id}/checkpoints/train.json"
+def checkpoint_pointer(run_id: str, stage: str = "train") -> str:
+    return f"{RUNS}{run_id}/checkpoints/{stage}.json"
 
 
 def curve(run_id: str) -> str:

@@ -1,7 +1,5 @@
 """The types that every package shares: frozen values, parsed once where they enter, with units in their
-names.
-
-Times are UTC.
+names. Times are UTC.
 """
 
 from __future__ import annotations
@@ -40,12 +38,9 @@ STANDARD_CLASS = "standard"
 StorageClassName = Annotated[
     str, Field(description="storage class of the store", exclude_if=lambda name: name == STANDARD_CLASS)
 ]
-"""Records leave it out when it is the standard class."""
 
 Access = Literal["none", "scan", "shuffled"]
 WorkloadKind = Literal["compute", "data", "memory"]
-
-
 STAGE_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$"
 StageName = Annotated[str, Field(pattern=STAGE_NAME)]
 """A stage's name: part of the names of its records, and a label of its pods."""
@@ -71,6 +66,11 @@ class Need(Record):
     elastic: bool = Field(
         False,
         description="processes as many samples as its budget buys (training), not a fixed amount of work",
+    )
+    by_time: bool = Field(
+        False,
+        exclude_if=lambda by_time: not by_time,
+        description="its work cannot be counted in advance: a sample is a second of a reference core",
     )
     setup_s: float = Field(
         1.0, ge=0, description="seconds before the first row on a reference core: imports, model building"
@@ -122,9 +122,8 @@ class Need(Record):
     @classmethod
     def _of_version_4(cls, data: Any) -> Any:
         """Version 4 had the cost of a baseline in two more fields, as part of the other two."""
-        if isinstance(data, Mapping) and not data.keys().isdisjoint(VERSION_4_FIELDS):
-            return {name: value for name, value in data.items() if name not in VERSION_4_FIELDS}
-        return data
+        known = data.items() if isinstance(data, Mapping) else ()
+        return {name: value for name, value in known if name not in VERSION_4_FIELDS} or data
 
 
 class Toleration(Record):

@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from typing import TypeVar
+from typing import Any, Self, TypeVar
 
-from pydantic import AwareDatetime, BaseModel, ValidationError
+from pydantic import AwareDatetime, BaseModel, ValidationError, model_validator
 
 from shoestring.config.engines import Engine
 from shoestring.core import store_layout
@@ -21,6 +21,7 @@ from shoestring.core.money import Usd
 from shoestring.core.pod_ref import PodRef
 from shoestring.core.record import StoredRecord, validation_message
 from shoestring.core.store_layout import is_key
+from shoestring.data.job import Command, Job, Task, job_of_recipe
 from shoestring.data.recipe import Recipe
 
 RUN_TIMESTAMP = re.compile(r"\d{8}-\d{6}")
@@ -28,16 +29,46 @@ RecordType = TypeVar("RecordType", bound=BaseModel)
 
 
 class RunRecord(StoredRecord):
-    """The request for a run. It is written once; a resumed run reads it again."""
+    """The request for a run. It is written once; a resumed run reads it again. It has either a recipe or a
+    command. `recipe_sha256`: empty for a command.
+    """
 
     run_id: str
-    recipe: Recipe
-    recipe_sha256: str
-    seed: int
+    job: Job
+    recipe: Recipe | None = None
+    recipe_sha256: str = ""
+    command: Command | None = None
     world: str
     world_sha256: str
     created_at: AwareDatetime
     environment: dict[str, str]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_job(cls, data: Any) -> Any:
+        """Records of version 4 have a recipe, whose terms are the job's, and a seed."""
+        if not isinstance(data, dict) or "job" in data or "recipe" not in data:
+            return data
+        rest = {name: value for name, value in data.items() if name != "seed"}
+        return rest | {"job": job_of_recipe(Recipe.model_validate(data["recipe"]), seed=data.get("seed"))}
+
+    @model_validator(mode="after")
+    def _has_one_task(self) -> Self:
+        if (self.recipe is None) == (self.command is None):
+            raise ValueError("a run has either a recipe or a command")
+        return self
+
+    @property
+    def resume_text(self) -> str:
+        """The command that resumes it on a machine."""
+        return f"shoestring {'exec' if self.command else 'run'} --resume {self.run_id}"
+
+    @property
+    def task(self) -> Task:
+        """The recipe or the command."""
+        found = self.command or self.recipe
+        assert found is not None
+        return found
 
 
 class RunStart(StoredRecord):
@@ -139,7 +170,7 @@ def read_each(store: Store, keys: Sequence[str], record_type: type[RecordType]) 
 def newest_keys(store: Store, kind: str, max_count: int) -> list[str]:
     """Return the keys of the newest records of a kind (receipts, decisions) over all runs, oldest first.
 
-    A run id consists of the recipe's name and the start time, which orders the runs.
+    A run id consists of the job's name and the start time, which orders the runs.
     """
 
     def started(key: str) -> str:

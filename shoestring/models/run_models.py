@@ -61,7 +61,7 @@ def find_model_run(store: Store, recipe: Recipe) -> str:
 def _newest_evaluated(store: Store, name: str) -> str:
     run_ids = {key.split("/")[1] for key in store.list(store_layout.RUNS) if _is_evaluation(key)}
     records, _ = read_records(store, [store_layout.run_record(each) for each in sorted(run_ids)], RunRecord)
-    found = [(each.created_at, each.run_id) for each in records if each.recipe.name == name]
+    found = [(each.created_at, each.run_id) for each in records if each.recipe and each.recipe.name == name]
     if not found:
         raise Refused(
             f"no run of {name} in this store was evaluated, so no model can predict: run its training "

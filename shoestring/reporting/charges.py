@@ -130,6 +130,7 @@ class Charge:
             or self.receipt is None
             or self.receipt.status != "done"
             or self.receipt.outcome is None
+            or self.decision.question.needs[0].by_time
         ):
             return None
         return expected_cost(self.decision, self.receipt.outcome.samples)

@@ -139,8 +139,10 @@ def write_run_model(store: Store, run_id: str, folder: Path) -> None:
     """
     recipe = read_run_record(store, run_id).recipe
     try:
-        model = read_record(store, store_layout.model(run_id), ModelRecord)
+        model = read_record(store, store_layout.model(run_id), ModelRecord) if recipe else None
     except NotInStore:
+        model = None
+    if recipe is None or model is None:
         raise UnknownName("model of run", run_id, []) from None
     lineage = ExportedLineage(
         model=lineage_of(store, model),

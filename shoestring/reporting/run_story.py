@@ -178,9 +178,7 @@ class RunStory:
         """
         if self.start_accounts:
             return self.start_accounts[-1].start.budget_usd + self.start_accounts[-1].account.cap_raised_usd
-        return (
-            self.attempts[-1].decision.question.budget_usd if self.attempts else self.record.recipe.budget_usd
-        )
+        return self.attempts[-1].decision.question.budget_usd if self.attempts else self.record.job.budget_usd
 
     @property
     def spent_usd(self) -> Decimal:

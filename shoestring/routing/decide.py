@@ -8,7 +8,7 @@ import numpy as np
 
 from shoestring.config.preferences import CandidatePolicy
 from shoestring.core.money import from_microusd
-from shoestring.core.text import microusd_text, ms_text
+from shoestring.core.text import microusd_text, ms_text, sample_unit
 from shoestring.core.types import Format, Market
 from shoestring.routing.algorithm import ALGORITHM
 from shoestring.routing.candidates import MS_PER_HOUR, Candidates, offer_text
@@ -237,13 +237,14 @@ class ChoiceBuilder:
             f"{microusd_text(p95_micro)} and {ms_text(p95_ms)}",
             self.plans.current.offers.samples,
         )
+        unit = sample_unit(self.question.needs[0].by_time)
         if samples == maximum:
-            return f"all {maximum:,} samples fit in {within}, at the lowest cost{bonus}{runner_up}"
+            return f"all {maximum:,} {unit} fit in {within}, at the lowest cost{bonus}{runner_up}"
         buy, most = f"{within} buy: {samples:,} of {maximum:,}", self.plans.most_samples
         if samples == most:
-            return f"the most samples that {buy}{bonus}{runner_up}"
+            return f"the most {unit} that {buy}{bonus}{runner_up}"
         share = f"{100 * self.question.active_policy.min_sample_share:.6g}%"
-        of = f"of the plans with at least {share} of the most samples ({most:,})"
+        of = f"of the plans with at least {share} of the most {unit} ({most:,})"
         return f"the lowest cost for each sample, {of}, that {buy}{bonus}{runner_up}"
 
     def _bonus_text(self) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from shoestring.config.retention import held_tariffs
 from shoestring.core.types import STANDARD_CLASS
+from shoestring.data.job import job_of_recipe
 from shoestring.data.recipe import Recipe
 from shoestring.data.run_records import Run, RunRecord
 from shoestring.routing.decision import Choice
@@ -29,11 +30,11 @@ def new_run(
 ) -> Run:
     """Return the record of a start, as admission writes it."""
     now, run_id = simulation.world().clock.now(), request.run_id
+    recipe = recipe_of(request.kind)
     record = RunRecord(
         run_id=run_id,
-        recipe=recipe_of(request.kind),
-        recipe_sha256="",
-        seed=simulation.seed,
+        job=job_of_recipe(recipe, seed=simulation.seed),
+        recipe=recipe,
         world=simulation.scenario.name,
         world_sha256="",
         created_at=now,

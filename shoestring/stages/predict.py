@@ -71,6 +71,8 @@ def fitted_model(work: Work) -> FittedModel:
     if not run_id:
         raise StageFailed("the recipe names no `model`, which is done where predict is the first stage")
     recipe = read_run_record(work.store, run_id).recipe
+    if recipe is None:
+        raise StageFailed(f"{run_id} is a run of a command, which has no model of Shoestring's")
     model = read_record(work.store, store_layout.model(run_id), ModelRecord)
     write_model(work.store, model, recipe, b"{}", work.scratch / "model")
     return model_at(work.scratch / "model")

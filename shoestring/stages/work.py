@@ -13,6 +13,7 @@ from shoestring.core.interfaces import NO_REMOTE_SOURCES, Clock, RemoteSources, 
 from shoestring.core.receipt import AdaptationChange, SpendForecast, TimeShares
 from shoestring.core.record import Count, Record
 from shoestring.core.types import STANDARD_CLASS, Format
+from shoestring.data.job import Command
 from shoestring.data.recipe import Recipe
 from shoestring.spending.meter import Meter
 
@@ -53,36 +54,52 @@ class Origin(Record):
     shared: bool = Field(True, description="whether other runs can use its result")
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
-    """One attempt at a stage, as its code sees it.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptTools:
+    """The tools of every attempt: at a stage of a recipe, or at a command.
 
     Attributes:
-        inputs: keys in the store, by name.
-        format: the format to write a data set in; None: the stage writes none.
         scratch: a folder that is deleted after the attempt.
         report_progress: takes the stage's progress; call it often.
         should_stop: returns True once the stage is asked to stop (TERM).
-        settings: the pipeline's settings of an author's own stage; the built-in stages follow the recipe.
-        storage_class: the storage class to write a data set to.
-        planned_samples: the samples that an elastic stage is expected to process; None: unknown.
-        remote: reads the recipe's sources that have a URL.
     """
 
     run_id: str
     stage: str
     attempt: int
-    seed: int
-    inputs: Mapping[str, str]
-    recipe: Recipe
-    format: Format | None
-    cores: int
     store: Store
     meter: Meter
     clock: Clock
     scratch: Path
     report_progress: Callable[[StageProgress], None]
     should_stop: Callable[[], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandWork(AttemptTools):
+    """One attempt at a command."""
+
+    command: Command
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work(AttemptTools):
+    """One attempt at a stage of a recipe, as its code sees it.
+
+    Attributes:
+        inputs: keys in the store, by name.
+        format: the format to write a data set in; None: the stage writes none.
+        settings: the pipeline's settings of an author's own stage; the built-in stages follow the recipe.
+        storage_class: the storage class to write a data set to.
+        planned_samples: the samples that an elastic stage is expected to process; None: unknown.
+        remote: reads the recipe's sources that have a URL.
+    """
+
+    seed: int
+    inputs: Mapping[str, str]
+    recipe: Recipe
+    format: Format | None
+    cores: int
     policy: Policy = DEFAULT_POLICY
     settings: Mapping[str, JsonValue] = field(default_factory=dict)
     storage_class: str = STANDARD_CLASS

@@ -30,7 +30,7 @@ from shoestring.reporting.run_reader import read_run_story
 from shoestring.reporting.summary import summarise_run
 from shoestring.routing.decision import Decision
 from shoestring.runtime.admission.admit import admit
-from shoestring.runtime.admission.first_request import RunRequest
+from shoestring.runtime.admission.first_request import RunRequest, recipe_request
 from shoestring.runtime.admission.stage_request import StageInputs
 from shoestring.runtime.open_world import open_world
 from shoestring.runtime.route_step.route import decide_and_reserve
@@ -134,7 +134,7 @@ def world(folder: Path) -> World:
 
 
 def request(recipe: Path, run_id: str, stage: int = 0) -> RunRequest:
-    return RunRequest(run_id, read_recipe(recipe), NEEDS[stage:], Decimal(1), None, 7)
+    return recipe_request(run_id, read_recipe(recipe), NEEDS[stage:], Decimal(1), None, 7)
 
 
 def run_to_manifest(world: World, folder: Path, run_id: str, key: str, **inputs: str) -> tuple[str, Manifest]:
@@ -200,7 +200,7 @@ def test_a_stage_with_an_unknown_storage_class_fails_with_the_name_to_correct(
     )
     wrong, request = (
         replace(world, prices=DatedPrices(misspelt)),
-        RunRequest("wrong", read_recipe(flights_slice), NEEDS[:1], Decimal(1), None, 7),
+        recipe_request("wrong", read_recipe(flights_slice), NEEDS[:1], Decimal(1), None, 7),
     )
     run = admit(wrong, request)
     decision, key = decide_and_reserve(wrong, run, request, StageInputs())

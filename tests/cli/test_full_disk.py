@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from commands import Finished, Ran
+from exec_runs import Exec
 
 MEGABYTE = 1 << 20
 
@@ -95,3 +96,19 @@ def test_a_run_fails_when_the_disk_fills_up_and_the_next_run_settles_it(
     assert "is too small" in refused.err
     assert held_usd(finished, store) == 0
     assert finished.again("ledger", "verify", store=store).code == 0
+
+
+def test_a_command_that_fills_its_disk_ends_by_itself_and_is_settled(
+    small_disk: Path, laptop: Path, tmp_path: Path
+) -> None:
+    run = Exec(tmp_path, laptop)
+    fill = 'cat /dev/zero > "$SHOESTRING_CHECKPOINTS/big"; echo full >&2; sleep 2; exit 9'
+    process = run.start(
+        "--budget", "0.05", "--", "bash", "-c", fill, env=os.environ | {"TMPDIR": str(small_disk)}
+    )
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 9, err
+    assert "full" in err and "Traceback" not in err
+    (receipt,) = run.receipts()
+    assert (receipt.status, receipt.exit_code) == ("failed", 9)
+    assert receipt.seconds > 2 and receipt.spent_usd > 0

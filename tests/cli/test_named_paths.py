@@ -36,6 +36,7 @@ WRITES_FOLDERS = {
 }
 TAKES_RUN = {
     ("run", "--resume"): (),
+    ("exec", "--resume"): (),
     ("watch",): (),
     ("where",): (),
     ("data", "verify"): (),

@@ -31,8 +31,10 @@ OTHERS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("export", "onnx", "RUN"): ("--out", "model.onnx"),
 }
 """What a command needs beside the run. A command that needs nothing else has no row."""
-CODES = {("predict", "RUN"): 1, ("export", "onnx", "RUN"): 1}
-"""Exit codes other than 0: a data set of version 4 has no dictionaries, which a model's folder needs."""
+CODES = {("predict", "RUN"): 1, ("export", "onnx", "RUN"): 1, ("exec", "--resume", "RUN"): 2}
+"""Exit codes other than 0: a data set of version 4 has no dictionaries, which a model's folder needs, and
+`exec` resumes no run of a recipe.
+"""
 
 
 def names_a_run(parameter: Any) -> bool:
@@ -52,7 +54,7 @@ def lines(node: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
                 yield (*words, *before, "RUN")
             before = (*before, "OTHER")
         elif names_a_run(parameter):
-            yield (*words, *(before if words != ("run",) else ()), parameter.opts[0], "RUN")
+            yield (*words, *(before if words not in (("run",), ("exec",)) else ()), parameter.opts[0], "RUN")
 
 
 LINES = list(lines(typer.main.get_command(app)))
@@ -60,7 +62,7 @@ LINES = list(lines(typer.main.get_command(app)))
 
 def test_the_commands_that_name_a_run_are_found() -> None:
     assert {line[0] for line in LINES} == {
-        *("run", "watch", "data", "where", "explain", "replay", "report", "runs", "hindsight"),
+        *("run", "exec", "watch", "data", "where", "explain", "replay", "report", "runs", "hindsight"),
         *("ledger", "approve", "predict", "export"),
     }
     assert set(OTHERS) <= set(LINES)

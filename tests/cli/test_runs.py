@@ -62,7 +62,7 @@ def test_runs_are_listed_newest_first_with_their_dollars_and_quality(two: Two) -
     assert times == sorted(times, reverse=True)
     by_id = {each["run_id"]: each for each in found}
     done = by_id[two.done_id]
-    assert (done["status"], done["recipe"]) == ("done", "slice")
+    assert (done["status"], done["name"]) == ("done", "slice")
     assert done["spent_usd"] == two.finished.ran.json["spent_usd"]
     assert done["quality"] == two.finished.ran.json["quality"]
     assert by_id[two.refused_id]["reason"]
@@ -74,8 +74,8 @@ def test_runs_are_filtered_by_recipe_status_and_time(two: Two) -> None:
     every = {each["run_id"] for each in two.runs()}
     refused = {each["run_id"] for each in two.runs("--status", "refused")}
     assert two.refused_id in refused and two.done_id not in refused
-    assert {each["run_id"] for each in two.runs("--recipe", "slice")} == every
-    assert two.runs("--recipe", "another") == []
+    assert {each["run_id"] for each in two.runs("--name", "slice")} == every
+    assert two.runs("--name", "another") == []
     assert two.runs("--since", "2100-01-01") == []
     assert {each["run_id"] for each in two.runs("--since", "2020-01-01")} == every
     wrong = two.finished.again("runs", "--status", "gone")

@@ -17,6 +17,7 @@ from shoestring.backends.local import WallClock
 from shoestring.config.world import IMAGES
 from shoestring.core.interfaces import Store
 from shoestring.core.record import record_bytes
+from shoestring.data.job import job_of_recipe
 from shoestring.data.recipe import Recipe
 from shoestring.data.run_records import RunRecord, RunStart
 from shoestring.runtime.open_world import open_world_on
@@ -123,9 +124,8 @@ def write_abandoned_run(store: Store, run_id: str) -> str:
     )
     began = RunRecord(
         run_id=run_id,
+        job=job_of_recipe(recipe, seed=0),
         recipe=recipe,
-        recipe_sha256="",
-        seed=0,
         world="kind",
         world_sha256="",
         created_at=now,

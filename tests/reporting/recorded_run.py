@@ -19,6 +19,7 @@ from shoestring.core.pod_ref import PodRef
 from shoestring.core.receipt import Receipt
 from shoestring.core.record import digest, record_bytes
 from shoestring.core.types import Format, Pool, Quote, RejectedPrice, StageOutcome
+from shoestring.data.job import job_of_recipe
 from shoestring.data.recipe_files import find_recipe
 from shoestring.data.run_records import RunRecord, RunStart
 from shoestring.routing.decide import decide
@@ -72,9 +73,9 @@ class Recording:
         recipe = find_recipe("flights")
         run = RunRecord(
             run_id=RUN_ID,
+            job=job_of_recipe(recipe, seed=7),
             recipe=recipe,
             recipe_sha256=digest(record_bytes(recipe)),
-            seed=7,
             world="laptop",
             world_sha256=digest(b"world"),
             created_at=NOON,

@@ -16,7 +16,7 @@ from shoestring.config.world import World
 from shoestring.data.recipe_files import read_recipe
 from shoestring.routing.decision import Decision
 from shoestring.runtime.admission.admit import admit
-from shoestring.runtime.admission.first_request import RunRequest
+from shoestring.runtime.admission.first_request import recipe_request
 from shoestring.runtime.admission.stage_request import StageInputs
 from shoestring.runtime.route_step.route import decide_and_reserve
 from shoestring.spending.heartbeat import last_heartbeat
@@ -42,8 +42,8 @@ class PodEngine:
     def route(self, number: int, data: str = "") -> tuple[Decision, str]:
         """Route a stage, by its number in the chain; return the decision and its key."""
         needs = self.asked.needs[number:]
-        request = RunRequest(
-            self.run.run_id, self.asked.recipe, needs, self.asked.budget_usd, None, self.asked.seed
+        request = recipe_request(
+            self.run.run_id, self.asked.recipe, needs, self.asked.budget_usd, None, self.asked.job.seed
         )
         return decide_and_reserve(self.world, self.run, request, StageInputs(data))
 

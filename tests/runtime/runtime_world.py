@@ -32,7 +32,7 @@ from shoestring.data.recipe_files import read_recipe
 from shoestring.data.run_records import Run
 from shoestring.pricing.format_speeds import FormatSpeed, VolumeProbe
 from shoestring.runtime.admission.admit import admit
-from shoestring.runtime.admission.first_request import RunRequest
+from shoestring.runtime.admission.first_request import RunRequest, recipe_request
 from shoestring.runtime.admission.stage_request import StageInputs
 from shoestring.runtime.records.run_setup import StartTerms
 from shoestring.runtime.route_step.route import decide_and_reserve
@@ -102,7 +102,7 @@ def run_request(
     recipe: Path | Recipe, run_id: str = "r", needs: tuple[Need, ...] = CHAIN, budget_usd: Decimal = MONEY
 ) -> RunRequest:
     found = read_recipe(recipe) if isinstance(recipe, Path) else recipe
-    return RunRequest(run_id, found, needs, budget_usd, None, 7)
+    return recipe_request(run_id, found, needs, budget_usd, None, 7).with_terms(deadline_s=None)
 
 
 def start_terms(budget_usd: Decimal) -> StartTerms:

@@ -125,7 +125,7 @@ class SharedStore:
         self.time.tick = tick
 
     def admit(self, world: World, name: str, needs: tuple[Need, ...] = INGEST, deadline_s: float = 0) -> Run:
-        request = replace(run_request(self.recipe, name, needs), deadline_s=deadline_s or None)
+        request = run_request(self.recipe, name, needs).with_terms(deadline_s=deadline_s or None)
         return admit(world, request)
 
     def route(self, world: World, run: Run, pod: OverheadPod | None = None) -> Decision:

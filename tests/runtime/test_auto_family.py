@@ -17,8 +17,8 @@ from shoestring.data.recipe import Recipe
 from shoestring.data.run_records import read_record
 from shoestring.routing.analysis.replay import replay
 from shoestring.routing.decision import Decision
-from shoestring.runtime.admission.build_question import build_question
 from shoestring.runtime.admission.first_request import stage_request_at_start
+from shoestring.runtime.admission.question.build import build_question
 from shoestring.training.families.recipe_needs import RecipeNeeds
 from shoestring.training.model_record import ModelRecord
 

@@ -15,6 +15,8 @@ from shoestring.core.errors import UnknownName
 SCHEMAS = {
     "world": "shoestring.backends.local:WorldFile",
     "recipe": "shoestring.data.recipe:Recipe",
+    "budget": "shoestring.spending.budget_file:BudgetFile",
+    "progress": "shoestring.commands.progress_file:CommandProgress",
     "decision": "shoestring.routing.decision:Decision",
     "receipt": "shoestring.core.receipt:Receipt",
     "ledger": "shoestring.spending.ledger.entry:HashedEntry",

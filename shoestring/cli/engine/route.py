@@ -49,7 +49,7 @@ def route(
         (out / "refused").write_text("yes")
         raise
     decision = Decision.model_validate_json(decision_path.read_bytes())
-    deadline_s = pod_deadline_s(opened, decision, request.recipe.campaign)
+    deadline_s = pod_deadline_s(opened, decision, request.job.campaign)
     (out / "patch").write_text(argo_patch(decision, deadline_s, own_image=not request.metered))
     (out / "decision_key").write_text(values["decision_key"])
     typer.echo(as_text(decision))

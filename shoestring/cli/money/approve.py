@@ -56,7 +56,7 @@ def approve(
     check_not_ended(found, account, request)
     if usd is None and request is None:
         raise UsageError(f"{found.run_id} has not requested an approval: give the amount with --usd")
-    default_usd = request.budget_usd if request else found.record.recipe.budget_usd
+    default_usd = request.budget_usd if request else found.record.job.budget_usd
     approval = Approval(
         run_id=found.run_id,
         approved_by=by,
@@ -89,6 +89,6 @@ def print_approval(approval: Approval, run: Run, raised_from_usd: Decimal | None
         )
     elif not run.starts:
         typer.echo(
-            f"start it: shoestring run --resume {approval.run_id}{where}     (on Kubeflow: shoestring upload "
+            f"start it: {run.record.resume_text}{where}     (on Kubeflow: shoestring upload "
             f"--run --run-id {approval.run_id})"
         )

@@ -28,6 +28,7 @@ from shoestring.cli.options import (
     WaitOption,
     WorldOption,
     budget_from_option,
+    given_options,
 )
 from shoestring.cli.run_end import print_run_end
 from shoestring.cli.world_source import WorldSource, absolute
@@ -155,9 +156,3 @@ def was_refused_by_router(world: World, run_id: str) -> bool:
     known = any(world.store.list(store_layout.decisions(run_id)))
     attempts = read_run_story(world.store, run_id).attempts if known else ()
     return bool(attempts) and attempts[-1].state == "refused"
-
-
-def given_options(world: Path | None, store: Path | None, out: Path | None) -> str:
-    """Return these options as the user gave them, for the command that resumes the run."""
-    options = (("--world", world), ("--store", store), ("--out", out))
-    return "".join(f" {name} {value}" for name, value in options if value)

@@ -51,7 +51,7 @@ def watch(run_id: str, source: WorldSource = DEFAULT_WORLD, as_json: JsonOption 
 
     status = follow_in_store(opened, run.run_id, abandoned, as_json)
     if status == "running" and abandoned():
-        typer.echo(f"{run.run_id} is interrupted: {interrupted_reason(run.run_id)}", err=True)
+        typer.echo(f"{run.run_id} is interrupted: {interrupted_reason(run.record)}", err=True)
         raise typer.Exit(1)
 
 

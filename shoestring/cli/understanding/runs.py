@@ -26,7 +26,7 @@ STATUSES: dict[str, ListedStatus] = {status: status for status in get_args(Liste
 @takes_world
 def runs(
     context: typer.Context,
-    recipe: Annotated[str | None, typer.Option(help="only runs of the recipe of this name")] = None,
+    name: Annotated[str | None, typer.Option(help="only runs of the recipe or command of this name")] = None,
     status: Annotated[str | None, typer.Option(help=f"only runs that are {', '.join(STATUSES)}")] = None,
     since: Annotated[
         str | None, typer.Option(help="only runs requested at or after this time, like 2026-11-03")
@@ -44,7 +44,7 @@ def runs(
         raise UsageError(f"--status: {status!r} is unknown; choose from: {', '.join(STATUSES)}")
     opened = source.open()
     only = STATUSES[status] if status else None
-    found, notes = list_runs(opened.store, opened.cluster, recipe, only, parse_time("--since", since))
+    found, notes = list_runs(opened.store, opened.cluster, name, only, parse_time("--since", since))
     if as_json:
         typer.echo(json.dumps([each.model_dump(mode="json") for each in found], indent=1))
         return

@@ -21,12 +21,12 @@ from shoestring.spending.ledger.chain import AccountChain
 class RunUse:
     """A run as clean-up sees it. Times are the store's.
 
-    `recipe`: empty if its record cannot be read; such a run keeps its data. `model`: the run whose model it
-    predicts with; empty: it predicts no new rows.
+    `name`: of its recipe or command; empty if its record cannot be read; such a run keeps its data.
+    `model`: the run whose model it predicts with; empty: it predicts no new rows.
     """
 
     run_id: str
-    recipe: str
+    name: str
     model: str
     first_written: datetime
     last_written: datetime
@@ -82,8 +82,8 @@ def list_runs_of(store: Store, objects: Mapping[str, ListedObject]) -> list[RunU
 
     def read(run_id: str) -> RunUse:
         try:
-            recipe = read_record(store, store_layout.run_record(run_id), RunRecord).recipe
-            name, model = recipe.name, recipe.model
+            record = read_record(store, store_layout.run_record(run_id), RunRecord)
+            name, model = record.job.name, record.recipe.model if record.recipe else ""
         except (DataError, NotInStore):
             name = model = ""
         return RunUse(run_id, name, model, min(written[run_id]), max(written[run_id]))
@@ -100,14 +100,14 @@ def outside_windows(runs: Iterable[RunUse], retention: RetentionPolicy, now: dat
     """
     days = timedelta(days=retention.keep_days) if retention.keep_days is not None else timedelta(0)
     since = now - max(days, retention.grace)
-    of_recipe: dict[tuple[str, bool], list[RunUse]] = {}
+    of_name: dict[tuple[str, bool], list[RunUse]] = {}
     known = [*runs]
     for run in known:
-        of_recipe.setdefault((run.recipe, bool(run.model)), []).append(run)
+        of_name.setdefault((run.name, bool(run.model)), []).append(run)
     outside = set()
-    for (recipe, _), found in of_recipe.items():
+    for (name, _), found in of_name.items():
         older = found[: -retention.keep_runs] if retention.keep_runs is not None else found
-        outside |= {run.run_id for run in older if recipe and run.last_written < since}
+        outside |= {run.run_id for run in older if name and run.last_written < since}
     return outside - {run.model for run in known if run.run_id not in outside}
 
 

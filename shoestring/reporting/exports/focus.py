@@ -42,8 +42,8 @@ ResourceName ResourceType ServiceCategory ServiceName ServiceSubcategory SkuId S
 SkuPriceId SubAccountId SubAccountName Tags
 """
 EXTENSION_COLUMN_NAMES = """
-x_Attempt x_DecisionKey x_EstimatedCost x_Kind x_LedgerAccount x_LedgerEntry x_P95Cost x_Recipe x_RunId
-x_Stage x_Status
+x_Attempt x_Command x_DecisionKey x_EstimatedCost x_Kind x_LedgerAccount x_LedgerEntry x_P95Cost x_Recipe
+x_RunId x_Stage x_Status
 """
 COLUMNS = tuple(COLUMN_NAMES.split())
 EXTENSION_COLUMNS = tuple(EXTENSION_COLUMN_NAMES.split())
@@ -149,7 +149,8 @@ def _common(charge: Charge, provider: str) -> Row:
         "x_LedgerAccount": charge.entry.account,
         "x_RunId": charge.run_id,
         "x_Stage": charge.entry.stage,
-        "x_Recipe": charge.run.recipe.name if charge.run else "",
+        "x_Recipe": charge.run.recipe.name if charge.run and charge.run.recipe else "",
+        "x_Command": charge.run.command.text if charge.run and charge.run.command else "",
         "x_DecisionKey": charge.receipt.decision_key if charge.receipt else "",
         "x_Status": charge.receipt.status if charge.receipt else "",
     }

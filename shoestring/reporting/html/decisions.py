@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from decimal import Decimal
 
 from shoestring.core.money import from_microusd
+from shoestring.core.text import sample_unit
 from shoestring.reporting import number_text
 from shoestring.reporting.html.markup import Head, Html, Row, table, tag, text
 from shoestring.reporting.run_story import AttemptStory
@@ -101,7 +102,9 @@ def _offers(decision: Decision) -> Iterable[Html]:
         f", the first {VISIBLE_OFFERS}" if len(rows) > VISIBLE_OFFERS else "",
     )
     elastic_note = (
-        ", each priced for all the samples it could use" if decision.question.needs[0].elastic else ""
+        f", each priced for all the {sample_unit(decision.question.needs[0].by_time)} it could use"
+        if decision.question.needs[0].elastic
+        else ""
     )
     yield table(
         f"Offers for {stage}: {len(decision.refusal_index)}{some}{elastic_note}",
@@ -146,7 +149,8 @@ def _chosen_cell(decision: Decision) -> Html:
     if choice is None or choice.objective != "max-samples":
         return chosen
     cost, duration = number_text.dollars(choice.est_usd), number_text.duration(choice.est_s)
-    given = f"{number_text.count(choice.samples)} samples for {cost} in {duration}"
+    unit = sample_unit(decision.question.needs[0].by_time)
+    given = f"{number_text.count(choice.samples)} {unit} for {cost} in {duration}"
     p95 = (
         f"; at most {number_text.dollars(choice.p95_usd)} in {number_text.duration(choice.p95_s)}"
         if choice.p95_usd > choice.est_usd

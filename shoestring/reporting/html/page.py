@@ -5,6 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from importlib.resources import files
 
+from shoestring.data.run_records import RunRecord
 from shoestring.reporting import number_text
 from shoestring.reporting.html.changes import changes_table, migration_checks_table, resources_table
 from shoestring.reporting.html.curve import curve_section
@@ -27,7 +28,7 @@ def page(story: RunStory) -> str:
         "head",
         tag("meta", charset="utf-8"),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("title", f"{story.record.recipe.name}: {summary.status}"),
+        tag("title", f"{story.record.job.name}: {summary.status}"),
         tag("style", Html(style)),
     )
     links = [tag("a", name, href=f"#{key}") for key, name, _ in sections]
@@ -71,7 +72,7 @@ def _decisions(story: RunStory) -> Html | None:
 
 
 def _headline(story: RunStory, summary: RunSummary) -> list[Html | None]:
-    name = story.record.recipe.name
+    name = story.record.job.name
     over = tag("p", f"Run {story.run_id}", class_="over")
     title = tag("h1", name, " ", tag("span", summary.status, class_=f"badge {summary.status}"))
     return [over, title, *_lead(story, summary), tag("dl", *_figures(story, summary), class_="headline")]
@@ -83,12 +84,19 @@ def _lead(story: RunStory, summary: RunSummary) -> list[Html]:
         return []
     lead = tag("p", number_text.as_sentence(summary.reason), class_="lead")
     if summary.smallest_budget_usd is not None:
-        what = f"--resume {story.run_id}" if story.start_accounts else story.record.recipe.name
-        again = f"shoestring run {what} --budget {summary.smallest_budget_usd.normalize():f}"
+        again = f"{start_again(story)} --budget {summary.smallest_budget_usd.normalize():f}"
         return [lead, tag("p", tag("code", again), class_="command")]
     if summary.status in ("failed", "stopped"):
-        return [lead, tag("p", tag("code", f"shoestring run --resume {story.run_id}"), class_="command")]
+        return [lead, tag("p", tag("code", story.record.resume_text), class_="command")]
     return [lead]
+
+
+def start_again(story: RunStory) -> str:
+    """Return the command that starts the run again, or for the first time."""
+    record = story.record
+    return (
+        record.resume_text if story.start_accounts or record.command else f"shoestring run {record.job.name}"
+    )
 
 
 def _figures(story: RunStory, summary: RunSummary) -> list[Html]:
@@ -157,13 +165,21 @@ def _bar(part: Decimal, lead: str) -> Html:
     )
 
 
+def _task(record: RunRecord) -> tuple[str, object]:
+    """Return the row of the recipe or of the command: its name and its content."""
+    if record.command is not None:
+        return "Command", tag("code", record.command.text)
+    return "Recipe", text(record.job.name, ", ", tag("code", record.recipe_sha256))
+
+
 def _environment(story: RunStory) -> Html:
     """Return what is needed to reproduce the run."""
     record = story.record
     facts: list[tuple[str, object]] = [
-        ("Recipe", text(record.recipe.name, ", ", tag("code", record.recipe_sha256))),
+        _task(record),
         ("World", text(record.world, ", ", tag("code", record.world_sha256))),
-        ("Seed", record.seed),
+        ("Seed", record.job.seed),
+        *([("Owner", record.job.owner)] if record.job.owner else []),
         ("Requested", number_text.utc_time(record.created_at)),
         *sorted(record.environment.items()),
     ]

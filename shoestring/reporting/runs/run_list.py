@@ -27,7 +27,8 @@ class RunOverview(Record):
     """A run in one line. Money in dollars, time in seconds."""
 
     run_id: str
-    recipe: str
+    name: str = Field(description="of its recipe or of its command")
+    command: str = Field(description="the command; empty: it ran a recipe")
     requested_at: AwareDatetime
     status: ListedStatus
     budget_usd: Usd
@@ -41,7 +42,7 @@ class RunOverview(Record):
 def list_runs(
     store: Store,
     cluster: Cluster,
-    recipe: str | None = None,
+    name: str | None = None,
     status: ListedStatus | None = None,
     since: datetime | None = None,
 ) -> tuple[tuple[RunOverview, ...], tuple[str, ...]]:
@@ -49,7 +50,7 @@ def list_runs(
 
     Args:
         cluster: knows which launchers have ended.
-        recipe: only runs of the recipe of this name.
+        name: only runs of the recipe or command of this name.
         status: only runs with this status.
         since: only runs that were requested at this time or later.
     """
@@ -61,7 +62,7 @@ def list_runs(
     wanted = [
         record
         for record in records
-        if recipe in (None, record.recipe.name) and (since is None or record.created_at >= since)
+        if name in (None, record.job.name) and (since is None or record.created_at >= since)
     ]
 
     def overview(record: RunRecord) -> RunOverview | str:
@@ -101,19 +102,20 @@ def launcher_is_gone(cluster: Cluster, run: Run) -> bool:
     return launcher is not None and not cluster.lifetime(launcher).alive
 
 
-def interrupted_reason(run_id: str) -> str:
+def interrupted_reason(record: RunRecord) -> str:
     """Return why a run is interrupted, and what to do."""
-    return f"the process that launched it has ended: resume it with `shoestring run --resume {run_id}`"
+    return f"the process that launched it has ended: resume it with `{record.resume_text}`"
 
 
 def run_overview(record: RunRecord, summary: RunSummary, *, is_gone: bool) -> RunOverview:
     """Return a run in one line. `is_gone`: it is running, and its launcher has ended."""
     found = RunOverview(
-        recipe=record.recipe.name,
+        name=record.job.name,
+        command=record.command.text if record.command else "",
         requested_at=record.created_at,
         **{name: getattr(summary, name) for name in SUMMARY_FIELDS},
     )
-    changed = {"status": "interrupted", "reason": interrupted_reason(record.run_id)}
+    changed = {"status": "interrupted", "reason": interrupted_reason(record)}
     return found.model_copy(update=changed) if is_gone else found
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from shoestring.core.money import from_microusd, microusd
 from shoestring.core.record import utc_text
-from shoestring.core.text import join_names, microusd_text, ms_text
+from shoestring.core.text import join_names, microusd_text, ms_text, sample_unit
 from shoestring.routing.candidates import format_text, offer_text
 from shoestring.routing.decision import Choice, Decision
 from shoestring.routing.offers.offer_table import stage_offer_table
@@ -91,7 +91,8 @@ def _nearest(decision: Decision) -> PageRows:
 
 
 def _choice_facts(decision: Decision, choice: Choice) -> PageRows:
-    samples = f", {choice.samples:,} samples" if choice.objective == "max-samples" else ""
+    unit = sample_unit(decision.question.needs[0].by_time)
+    samples = f", {choice.samples:,} {unit}" if choice.objective == "max-samples" else ""
     p95 = "at most" if choice.objective == "max-samples" else "P95"
     return [
         ("expected", f"${choice.est_usd} in {choice.est_s:,.1f} s{samples}"),
@@ -154,7 +155,7 @@ def _limits(decision: Decision) -> PageRows:
         ("money", sums + reserved),
         *([("stage budget", f"${declared}, declared")] if declared is not None else []),
         ("time", _time_text(decision)),
-        *([("engine", engine_text(question))] if question.engine else []),
+        *([("engine", engine_text(question))] if question.engine and not question.needs[0].by_time else []),
         *([("search", _gap_text(decision.optimality_gap_ppm))] if decision.optimality_gap_ppm != 0 else []),
         *_other_policy(decision),
         *((("family", f"{question.family.name}: {question.family.reason}"),) if question.family else ()),

@@ -21,7 +21,6 @@ from shoestring.routing.decision import Decision
 from shoestring.routing.offers.enumerate import enumerate_offers
 from shoestring.routing.pages.refusal_text import refusal_text
 from shoestring.runtime.admission.approvals import approval_for, check_run_limits
-from shoestring.runtime.admission.build_question import build_question
 from shoestring.runtime.admission.data_look import look_at_data
 from shoestring.runtime.admission.extension_headroom import decide_with_headroom
 from shoestring.runtime.admission.first_request import (
@@ -29,6 +28,7 @@ from shoestring.runtime.admission.first_request import (
     overhead_at_start,
     stage_request_at_start,
 )
+from shoestring.runtime.admission.question.build import build_question
 from shoestring.runtime.admission.stage_budgets import account_states, stage_budgets_left
 from shoestring.runtime.admission.start_gate import (
     Headroom,
@@ -54,7 +54,7 @@ from shoestring.spending.ledger.ledger import Ledger
 def check_stage_names(request: RunRequest) -> None:
     """Raise RecipeError if the recipe has a budget for a stage that does not exist."""
     stages = [need.stage for need in request.needs]
-    if unknown := sorted(set(request.recipe.stage_budgets_usd) - set(stages)):
+    if unknown := sorted(set(request.job.stage_budgets_usd) - set(stages)):
         raise RecipeError(
             f"the recipe has a budget for {', '.join(unknown)}; the stages are {', '.join(stages)}"
         )
@@ -67,7 +67,7 @@ def check_recipe(world: World, request: RunRequest) -> None:
         RecipeError: a stage does not exist.
         UnknownName: there is no such campaign.
     """
-    campaign, known = request.recipe.campaign, sorted(world.budgets.campaigns)
+    campaign, known = request.job.campaign, sorted(world.budgets.campaigns)
     if campaign and campaign not in known:
         raise UnknownName("campaign", campaign, known)
     check_stage_names(request)
@@ -84,7 +84,7 @@ def admission_decision(
         UnknownName: there is no such campaign.
         RecipeError: the recipe has a budget for a stage that does not exist.
     """
-    check_run_limits(world, request.budget_usd, request.recipe.campaign)
+    check_run_limits(world, request.budget_usd, request.job.campaign)
     check_stage_names(request)
     request_at_start = stage_request_at_start(world, request, spent_usd, stage_budgets)
     question = with_family(build_question(world, request_at_start))
@@ -114,27 +114,28 @@ def with_model(store: Store, request: RunRequest) -> RunRequest:
     # It may be named by the engine's id, too.
     named = run_id_of_label(store, request.recipe.model)
     model = find_model_run(store, request.recipe.model_copy(update={"model": named}))
-    return replace(request, recipe=request.recipe.model_copy(update={"model": model}))
+    return replace(request, task=request.recipe.model_copy(update={"model": model}))
 
 
 def with_record(world: World, request: RunRequest) -> RunRequest:
-    """Return the request with the recipe and the seed of the run's record, after a look at its data.
+    """Return the request with the task and the seed of the run's record, after a look at its data.
 
     A new run gets its record only if its recipe and its data can be used.
     """
     if any(world.store.list(store_layout.run_record(request.run_id))):
         record = read_record(world.store, store_layout.run_record(request.run_id), RunRecord)
-        page = look_at_data(world, record.recipe, request.needs)
+        page = look_at_data(world, record.task, request.needs)
     else:
         check_recipe(world, request)
         request = with_model(world.store, request)
-        page = look_at_data(world, request.recipe, request.needs)
-        record = write_run_record(world, request.run_id, request.recipe, request.seed)
+        page = look_at_data(world, request.task, request.needs)
+        record = write_run_record(world, request.run_id, request.job, request.task)
         if page is not None:
             world.store.put(store_layout.data_page(request.run_id), record_bytes(page))
     write_engine_job(world, request.run_id, request.job_id)
     notes = page.notes if page else ()
-    return replace(request, recipe=record.recipe, seed=record.seed, target_notes=notes)
+    found = replace(request, task=record.task, target_notes=notes)
+    return found.with_terms(seed=record.job.seed, stage_budgets_usd=record.job.stage_budgets_usd)
 
 
 def admit(world: World, request: RunRequest, notify: Callable[[str], object] = lambda _: None) -> Run:
@@ -142,7 +143,7 @@ def admit(world: World, request: RunRequest, notify: Callable[[str], object] = l
 
     `notify` receives what will be predicted, once it has started.
 
-    A run that is started again keeps its recipe and its seed.
+    A run that is started again keeps its recipe or command, and its seed.
 
     Raises:
         Refused: the store has no model for its predictions.
@@ -155,19 +156,19 @@ def admit(world: World, request: RunRequest, notify: Callable[[str], object] = l
         NotYet: the policy delays the run, or other runs hold money that they may release.
     """
     check_run_id(request.run_id)
-    check_data(world, request.recipe, request.waited_s)
+    check_data(world, request.task, request.waited_s)
     request = with_record(world, request)
-    campaign, before = request.recipe.campaign, open_run(world.store, request.run_id).starts
+    campaign, before = request.job.campaign, open_run(world.store, request.run_id).starts
     ledger = world_ledger(world)
     # A supervisor that outlived its launcher may still spend what it holds.
     spent_usd = sum((state.used_usd for state in account_states(ledger, before)), Decimal(0))
-    caps = stage_budgets_left(world, ledger, request.recipe, before)
+    caps = stage_budgets_left(world, ledger, request.job, before)
     decision = admission_decision(world, request, spent_usd, caps)
     if decision.choice is None:
         raise store_refusal(world.store, decision)
     approval = approval_for(world, request.run_id, request.budget_usd, request.deadline_s, campaign)
     if not before:
-        check_start_time(world, decision, decision.choice, request.recipe, request.waited_s)
+        check_start_time(world, decision, decision.choice, request.job.priority, request.waited_s)
     wait_s = max_wait_s(world, decision, decision.choice, request.waited_s)
     (headroom := Headroom(request.budget_usd - spent_usd, campaign, wait_s)).check(world, ledger)
     start = write_start(world, request.run_id, len(before) + 1, start_terms(world, request, decision))

@@ -11,7 +11,7 @@ from shoestring.core import store_layout
 from shoestring.core.errors import ApprovalNeeded, LedgerConflict, Refused, UnknownName, UsageError
 from shoestring.core.money import usd
 from shoestring.core.record import record_bytes
-from shoestring.data.run_records import Run, open_run
+from shoestring.data.run_records import Run, open_run, read_run_record
 from shoestring.runtime.records.world_ledger import world_ledger
 from shoestring.spending.approvals import (
     Approval,
@@ -75,7 +75,9 @@ def approval_for(
         requested_at=now,
     )
     world.store.put(store_layout.approval_request(run_id), record_bytes(request))
-    raise ApprovalNeeded(run_id, budget_usd, ceiling_usd, insufficiency_reason(given, budget_usd, now))
+    resume = read_run_record(world.store, run_id).resume_text
+    why = insufficiency_reason(given, budget_usd, now)
+    raise ApprovalNeeded(run_id, budget_usd, ceiling_usd, resume, why)
 
 
 def set_parent_caps(world: World, ledger: Ledger, month: str, campaign: str) -> str | None:
@@ -159,7 +161,7 @@ def previous_request(world: World, run: Run) -> tuple[Decimal, float | None]:
         return budget_usd, (start.deadline_at - start.started_at).total_seconds()
     if request := read_approval_request(world.store, run.run_id):
         return request.budget_usd, request.deadline_s
-    return run.record.recipe.budget_usd, None
+    return run.record.job.budget_usd, None
 
 
 def open_request(world: World, run_id: str) -> ApprovalRequest | None:
@@ -173,8 +175,8 @@ def check_not_ended(run: Run, account: AccountState | None, request: ApprovalReq
     """Raise Refused if there is nothing to approve: the run has ended, and no further start is requested."""
     if account is not None and account.closed and request is None:
         raise Refused(
-            f"{run.run_id} has ended, and an approval adds nothing to it: `shoestring run --resume "
-            f"{run.run_id} --budget AMOUNT` resumes it, and requests an approval if it needs one"
+            f"{run.run_id} has ended, and an approval adds nothing to it: "
+            f"`{run.record.resume_text} --budget AMOUNT` resumes it, and requests an approval if it needs one"
         )
 
 

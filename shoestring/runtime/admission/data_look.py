@@ -10,6 +10,7 @@ from shoestring.core.errors import DataError, NotInStore
 from shoestring.core.record import record_bytes
 from shoestring.core.types import Need
 from shoestring.data.inspect.page_records import DataPage
+from shoestring.data.job import Command, Task
 from shoestring.data.recipe import Recipe
 from shoestring.data.run_records import read_record
 from shoestring.data.storage.cache import cache_key
@@ -20,7 +21,7 @@ PAGE_MODULE = "shoestring.data.inspect.page"
 
 
 def look_at_data(
-    world: World, recipe: Recipe, needs: Sequence[Need], *, keeps_page: bool = True
+    world: World, task: Task, needs: Sequence[Need], *, keeps_page: bool = True
 ) -> DataPage | None:
     """Return what will be predicted, and which columns look wrong; None: the pipeline encodes no target.
 
@@ -29,8 +30,9 @@ def look_at_data(
     Raises:
         DataError, RecipeError: nothing can be predicted from this data.
     """
-    if all(need.stage != "preprocess" for need in needs):
+    if isinstance(task, Command) or all(need.stage != "preprocess" for need in needs):
         return None
+    recipe = task
     key = _page_key(world, recipe)
     if key is not None:
         try:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from itertools import takewhile
+from typing import Any
 
 from shoestring.config.engines import Engine, EngineTimes
 from shoestring.config.world import World
@@ -16,6 +17,7 @@ from shoestring.core.interfaces import Store
 from shoestring.core.text import join_names
 from shoestring.core.types import Need
 from shoestring.data.formats.volume_probe import time_requests
+from shoestring.data.job import Job, OfTask, Task, job_of_recipe
 from shoestring.data.recipe import Recipe
 from shoestring.routing.dag import build_dag
 from shoestring.runtime.admission.data_look import look_at_data
@@ -32,8 +34,8 @@ ENGINE_START_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class RunRequest:
-    """A person's request for a run.
+class RunRequest(OfTask):
+    """A person's request for a run. `job` holds the terms of this start.
 
     `job_id` is the engine's own id for the run, where it has one. `waited_s` is how long the run has waited
     to start. `metered` is false for an external component, which no supervisor meters. `target_notes` is
@@ -41,11 +43,9 @@ class RunRequest:
     """
 
     run_id: str
-    recipe: Recipe
+    job: Job
+    task: Task
     needs: tuple[Need, ...]
-    budget_usd: Decimal
-    deadline_s: float | None
-    seed: int
     origin: Origin | None = None
     metered: bool = True
     job_id: str = ""
@@ -53,11 +53,41 @@ class RunRequest:
     target_notes: tuple[str, ...] | None = None
     engine: Engine = "local"
 
+    @property
+    def runs_in_launcher(self) -> bool:
+        """True if its launcher is its supervisor: no engine starts pods for it."""
+        return self.command is not None and self.engine == "local"
+
+    @property
+    def budget_usd(self) -> Decimal:
+        return self.job.budget_usd
+
+    @property
+    def deadline_s(self) -> float | None:
+        return self.job.deadline_s
+
+    def with_terms(self, **changed: Any) -> RunRequest:
+        """Return the request with other terms, by the names of a job's fields."""
+        return replace(self, job=self.job.model_copy(update=changed))
+
+
+def recipe_request(
+    run_id: str,
+    recipe: Recipe,
+    needs: tuple[Need, ...],
+    budget_usd: Decimal | None,
+    deadline_s: float | None,
+    seed: int | None,
+    **more: Any,
+) -> RunRequest:
+    """Return the request for a run of a recipe. What is None comes from the recipe; `more`: other fields."""
+    return RunRequest(run_id, job_of_recipe(recipe, budget_usd, deadline_s, seed), recipe, needs, **more)
+
 
 def after_waiting(request: RunRequest, waited_s: float) -> RunRequest:
     """Return the request after a wait, with that much less time to the deadline."""
     left_s = None if request.deadline_s is None else max(1.0, request.deadline_s - waited_s)
-    return replace(request, waited_s=waited_s, deadline_s=left_s)
+    return replace(request, waited_s=waited_s).with_terms(deadline_s=left_s)
 
 
 def next_attempt(store: Store, run_id: str, stage: str, reserved: Collection[str] = ()) -> int:
@@ -79,10 +109,10 @@ def stages_to_pay(world: World, request: RunRequest) -> tuple[tuple[Need, ...], 
     The next stage has to be built-in: only its own router knows the code of an author's stage.
     """
     needs, inputs = request.needs, StageInputs()
-    if request.origin is None and request.metered:
+    if request.origin is None and request.metered and not request.command:
         rests = (request.needs[index:] for index in range(len(request.needs) - 1))
         chain = (rest[0] for rest in takewhile(is_only_successor, rests))
-        first = StageWork(request.recipe, request.seed, request.run_id, needs[0].stage, "", inputs)
+        first = StageWork(request.recipe, request.job.seed, request.run_id, needs[0].stage, "", inputs)
         for _, _, inputs in cached_chain(world, first, chain):  # noqa: B007  the last one is returned
             needs = needs[1:]
     return needs, inputs
@@ -107,6 +137,8 @@ def overhead_at_start(world: World, request: RunRequest, paid_stages: int, engin
     """Return what deciding and settling cost in a whole run: a router for each stage, a pod for each cached
     stage, the exit step, and a second pod that gets no attempt.
     """
+    if request.runs_in_launcher:
+        return Decimal(0)
     cached = len(request.needs) - paid_stages
     return overhead_usd(world, len(request.needs) + cached + 1, engine)
 
@@ -121,16 +153,17 @@ def stage_request_at_start(
     looked = request.target_notes
     if looked is None:
         # A plan starts nothing, and stores no result.
-        page = look_at_data(world, request.recipe, request.needs, keeps_page=False)
+        page = look_at_data(world, request.task, request.needs, keeps_page=False)
         looked = page.notes if page else ()
     cached = [need.stage for need in request.needs[: len(request.needs) - len(needs)]]
     _, request_s = time_requests(world.store, world.clock)
     engine, notes = times_of_engine(world, request.engine, request_s=request_s)
     starts_s = ENGINE_START_S if request.engine == "local" else 0.0
+    engine_s = starts_s + engine.step_s * build_dag(request.needs).depth
     return StageRequest(
         run_id=request.run_id,
-        recipe=request.recipe,
-        seed=request.seed,
+        task=request.task,
+        seed=request.job.seed,
         needs=needs,
         inputs=inputs,
         attempt=next_attempt(world.store, request.run_id, needs[0].stage),
@@ -141,7 +174,7 @@ def stage_request_at_start(
         deadline_left_s=request.deadline_s,
         deadline_used_s=0.0,
         engine=engine,
-        engine_s=starts_s + engine.step_s * build_dag(request.needs).depth,
+        engine_s=0.0 if request.runs_in_launcher else engine_s,
         began_at=world.clock.now(),
         notes=(
             *looked,

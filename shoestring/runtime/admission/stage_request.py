@@ -15,7 +15,7 @@ from shoestring.core import store_layout
 from shoestring.core.interfaces import Store
 from shoestring.core.record import Record, SchemaVersion
 from shoestring.core.types import STANDARD_CLASS, Format, Need, StageOutcome
-from shoestring.data.recipe import Recipe
+from shoestring.data.job import OfTask, Task
 from shoestring.data.storage import cache
 from shoestring.data.storage.blobs import load_manifest
 from shoestring.routing.dag import UpstreamStage, build_dag
@@ -46,7 +46,7 @@ class RemainingStages(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class StageRequest:
+class StageRequest(OfTask):
     """A router's request to route a stage; `build_question` turns it into a Question.
 
     `notes` and `min_memory_gb` come from earlier attempts. `min_memory_gb` applies even if the stage's need
@@ -56,7 +56,7 @@ class StageRequest:
     """
 
     run_id: str
-    recipe: Recipe
+    task: Task
     seed: int
     needs: tuple[Need, ...]
     inputs: StageInputs

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from shoestring.config.policy import StartPolicy
+from shoestring.config.policy import Priority, StartPolicy
 from shoestring.config.world import World
 from shoestring.core import store_layout
 from shoestring.core.errors import BudgetExceeded, NotYet, Refused, UnknownName
 from shoestring.core.money import usd
 from shoestring.core.record import record_bytes, utc_text
-from shoestring.data.recipe import Recipe
+from shoestring.data.job import Command, Task
 from shoestring.data.run_records import AdmissionRefusal, Run, RunStart
 from shoestring.routing.decision import Choice, Decision, reserved_later_s
 from shoestring.routing.policy.start_time import MIN_WAIT_S, choose_start_time
@@ -25,10 +25,12 @@ from shoestring.runtime.admission.approvals import parent_caps, set_parent_caps
 from shoestring.spending.ledger.ledger import Ledger
 
 
-def check_data(world: World, recipe: Recipe, waited_s: float) -> None:
+def check_data(world: World, task: Task, waited_s: float) -> None:
     """Raise NotYet if a file or folder of the recipe is missing and the run may wait longer."""
+    if isinstance(task, Command):
+        return
     policy, now = world.policy.start, world.clock.now()
-    paths = [source.path for source in recipe.source.values() if source.path]
+    paths = [source.path for source in task.source.values() if source.path]
     missing = [str(path) for path in paths if not path.exists()]
     if missing and (until := next_check(policy, now, policy.max_delay_s - waited_s)):
         raise NotYet(
@@ -51,7 +53,7 @@ def slack_s(decision: Decision, choice: Choice) -> float | None:
 
 
 def check_start_time(
-    world: World, decision: Decision, choice: Choice, recipe: Recipe, waited_s: float
+    world: World, decision: Decision, choice: Choice, priority: Priority, waited_s: float
 ) -> None:
     """Raise NotYet if the policy delays a run like this one."""
     question, plan = decision.question, decision.plan
@@ -59,7 +61,7 @@ def check_start_time(
     start = choose_start_time(
         world.clock.now(),
         world.policy.start,
-        recipe.priority,
+        priority,
         est_usd=float(choice.est_usd + sum(later.est_usd for later in plan)),
         est_s=choice.est_s + sum(later.est_s for later in plan),
         spare_s=slack_s(decision, choice),

@@ -6,7 +6,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
@@ -62,7 +62,9 @@ def run_here(world: World, request: RunRequest, options: LaunchOptions) -> None:
             drive_pipeline(world, run, with_start_deadline(request, run), options)
             while has_migrated(world, request.run_id):
                 left_s = run.deadline_left_s(world.clock.now())
-                run = admit(world, replace(request, deadline_s=None if left_s is None else max(1.0, left_s)))
+                run = admit(
+                    world, request.with_terms(deadline_s=None if left_s is None else max(1.0, left_s))
+                )
                 drive_pipeline(world, run, with_start_deadline(request, run), options)
         except Refused:
             if any(world.store.list(store_layout.run_record(request.run_id))):
@@ -166,7 +168,7 @@ def drive_pipeline(world: World, run: Run, request: RunRequest, options: LaunchO
         "world": str(options.world_path.absolute()),
         "budget_usd": str(request.budget_usd),
         "deadline_s": float(request.deadline_s or 0),
-        "seed": request.seed,
+        "seed": request.job.seed,
     }
     try:
         with watched_stages(world, run), contextlib.suppress(KeyboardInterrupt):
@@ -183,7 +185,5 @@ def drive_pipeline(world: World, run: Run, request: RunRequest, options: LaunchO
 def with_start_deadline(request: RunRequest, run: Run) -> RunRequest:
     """Return the request with the deadline of its start, which a delayed start has shortened."""
     start = run.start
-    return replace(
-        request,
-        deadline_s=(start.deadline_at - start.started_at).total_seconds() if start.deadline_at else None,
-    )
+    deadline_s = (start.deadline_at - start.started_at).total_seconds() if start.deadline_at else None
+    return request.with_terms(deadline_s=deadline_s)

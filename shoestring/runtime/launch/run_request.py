@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from dataclasses import replace
 from decimal import Decimal
+from getpass import getuser
 from typing import get_args
 
 from pydantic import ValidationError
@@ -22,15 +23,15 @@ from shoestring.models.run_models import is_prediction
 from shoestring.routing.decision import Decision
 from shoestring.runtime.admission.admit import admission_decision
 from shoestring.runtime.admission.approvals import previous_request
-from shoestring.runtime.admission.first_request import RunRequest
+from shoestring.runtime.admission.first_request import RunRequest, recipe_request
 from shoestring.runtime.admission.stage_budgets import stage_budgets
 
 PLAN_ID = "plan"
 """The run id in a plan's question: a plan is no run."""
 
 
-def new_run_id(world: World, recipe: Recipe) -> str:
-    return f"{recipe.name}-{world.clock.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+def new_run_id(world: World, name: str) -> str:
+    return f"{name}-{world.clock.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
 
 def pipeline_needs() -> tuple[Need, ...]:
@@ -64,14 +65,9 @@ def new_request(
     world: World, recipe: Recipe, budget_usd: Decimal | None, deadline_s: float | None, seed: int | None
 ) -> RunRequest:
     """Return the request of a new run. What is None comes from the recipe."""
-    return RunRequest(
-        run_id=new_run_id(world, recipe),
-        recipe=recipe,
-        needs=pipeline_needs(),
-        budget_usd=recipe.budget_usd if budget_usd is None else budget_usd,
-        deadline_s=deadline_s or recipe.deadline_s,
-        seed=recipe.seed if seed is None else seed,
-    )
+    run_id = new_run_id(world, recipe.name)
+    request = recipe_request(run_id, recipe, pipeline_needs(), budget_usd, deadline_s, seed)
+    return request.with_terms(owner=getuser())
 
 
 def resumed_request(
@@ -91,21 +87,22 @@ def resumed_request(
             f"{error}; a resumed run keeps its store: name the one in which it began (--world or --store)"
         ) from None
     if is_prediction(world.store, run_id):
-        model = run.record.recipe.model
+        model = run.record.recipe.model if run.record.recipe else ""
         raise UsageError(
             f"{run_id} is a run of shoestring-predict, which a cluster runs again; on this machine: "
             f"`shoestring predict {model} DATA`"
         )
-    if seed not in (None, run.record.seed):
-        raise UsageError(f"{run_id} was started with seed {run.record.seed}: a resumed run keeps its seed")
+    if run.record.command is not None:
+        raise UsageError(f"{run_id} is a run of a command: `shoestring exec --resume {run_id}`")
+    if seed not in (None, run.record.job.seed):
+        raise UsageError(
+            f"{run_id} was started with seed {run.record.job.seed}: a resumed run keeps its seed"
+        )
     last_budget_usd, last_deadline_s = previous_request(world, run)
-    return RunRequest(
-        run_id=run_id,
-        recipe=run.record.recipe,
-        needs=pipeline_needs(),
+    request = RunRequest(run_id, run.record.job, run.record.task, pipeline_needs())
+    return request.with_terms(
         budget_usd=last_budget_usd if budget_usd is None else budget_usd,
         deadline_s=deadline_s or last_deadline_s,
-        seed=run.record.seed,
     )
 
 
@@ -116,7 +113,9 @@ def with_priority(request: RunRequest, priority: str | None) -> RunRequest:
     return (
         request
         if priority is None
-        else replace(request, recipe=request.recipe.model_copy(update={"priority": priority}))
+        else replace(request, task=request.recipe.model_copy(update={"priority": priority})).with_terms(
+            priority=priority
+        )
     )
 
 
@@ -143,4 +142,4 @@ def planned_decision(
     """
     request = new_request(world, recipe, budget_usd, deadline_s, seed=None)
     request = replace(request, run_id=PLAN_ID, engine=engine)
-    return admission_decision(world, request, Decimal(0), stage_budgets(world, recipe))
+    return admission_decision(world, request, Decimal(0), stage_budgets(world, request.job))

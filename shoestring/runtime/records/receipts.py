@@ -5,7 +5,7 @@ lost.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from decimal import Decimal
 from types import MappingProxyType
@@ -64,6 +64,7 @@ class AttemptResult:
     changes: tuple[AdaptationChange, ...] = ()
     forecast: SpendForecast | None = None
     outcome: StageOutcome | None = None
+    exit_code: int | None = None
     cpu_s: float = 0.0
     peak_rss_bytes: int = 0
     gpu_busy: float | None = None
@@ -84,15 +85,11 @@ def make_receipt(decision: Decision, result: AttemptResult) -> Receipt:
 
 def _receipt(decision: Decision, choice: Choice, result: AttemptResult) -> Receipt:
     """Return the receipt without the fields of a policy trial."""
+    known = {each.name: getattr(result, each.name) for each in fields(result) if each.name != "samples"}
     return Receipt(
         run_id=decision.question.run_id,
         stage=decision.question.stage,
         attempt=decision.question.attempt,
-        pod=result.pod,
-        decision_key=result.decision_key,
-        status=result.status,
-        cause=result.cause,
-        reason=result.reason,
         pool=choice.pool,
         market=choice.market,
         format=choice.format,
@@ -105,23 +102,8 @@ def _receipt(decision: Decision, choice: Choice, result: AttemptResult) -> Recei
         prior_s=choice.prior_s_of(result.samples) if result.samples is not None else 0.0,
         work=decision.question.needs[0].work,
         hardware=decision_hardware(decision, choice),
-        spent_usd=result.spent_usd,
-        committed_usd=result.committed_usd,
-        overrun_usd=result.overrun_usd,
-        fees_usd=result.fees_usd,
-        prices=result.prices,
-        started_at=result.started_at,
-        finished_at=result.finished_at,
         seconds=round((result.finished_at - result.started_at).total_seconds(), 3),
-        cpu_s=result.cpu_s,
-        peak_rss_bytes=result.peak_rss_bytes,
-        gpu_busy=result.gpu_busy,
-        peak_gpu_memory_bytes=result.peak_gpu_memory_bytes,
-        usage=result.usage,
-        changes=result.changes,
-        forecast=result.forecast,
-        outcome=result.outcome,
-        ledger_head=result.ledger_head,
+        **known,
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
+from typing import Any
 
 from shoestring.config.engines import EngineTimes
 from shoestring.config.world import World
@@ -20,7 +21,7 @@ from shoestring.core.interfaces import Store
 from shoestring.core.pod_ref import PodRef
 from shoestring.core.record import StoredRecord, digest, record_bytes
 from shoestring.core.types import Need
-from shoestring.data.recipe import Recipe
+from shoestring.data.job import Command, Job, Task
 from shoestring.data.run_records import RunRecord, RunStart, read_record
 from shoestring.runtime.records.overhead import overhead_usd_per_hour
 from shoestring.runtime.records.store_version import check_store_version
@@ -46,7 +47,7 @@ def check_run_id(run_id: str) -> None:
         )
 
 
-def write_run_record(world: World, run_id: str, recipe: Recipe, seed: int) -> RunRecord:
+def write_run_record(world: World, run_id: str, job: Job, task: Task) -> RunRecord:
     """Write what was requested, and return it. If the run has a record already, that one stays and is
     returned.
 
@@ -56,9 +57,8 @@ def write_run_record(world: World, run_id: str, recipe: Recipe, seed: int) -> Ru
     check_store_version(world.store)
     new = RunRecord(
         run_id=run_id,
-        recipe=recipe,
-        recipe_sha256=digest(record_bytes(recipe)),
-        seed=seed,
+        job=job,
+        **of_task(task),
         world=world.name,
         world_sha256=world.digest,
         created_at=world.clock.now(),
@@ -66,6 +66,13 @@ def write_run_record(world: World, run_id: str, recipe: Recipe, seed: int) -> Ru
     )
     world.store.put(store_layout.run_record(run_id), record_bytes(new), if_absent=True)
     return read_record(world.store, store_layout.run_record(run_id), RunRecord)
+
+
+def of_task(task: Task) -> dict[str, Any]:
+    """Return the fields of a run's record that hold its task."""
+    if isinstance(task, Command):
+        return {"command": task}
+    return {"recipe": task, "recipe_sha256": digest(record_bytes(task))}
 
 
 @dataclass(frozen=True, slots=True)

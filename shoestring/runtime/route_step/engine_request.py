@@ -8,7 +8,7 @@ from shoestring.core.errors import RecipeError, UsageError
 from shoestring.core.money import budget
 from shoestring.core.record import parse_argument
 from shoestring.data.recipe import Recipe
-from shoestring.runtime.admission.first_request import RunRequest
+from shoestring.runtime.admission.first_request import RunRequest, recipe_request
 from shoestring.runtime.admission.stage_request import RemainingStages
 
 
@@ -22,13 +22,13 @@ def parse_run_request(
         raise RecipeError(
             "route was given no stages: pass it the NEED of the stage that it routes, and of those after it"
         )
-    return RunRequest(
-        run_id=run_id,
-        recipe=parsed,
-        needs=stages.needs,
-        budget_usd=parse_budget(budget_usd) if budget_usd else parsed.budget_usd,
-        deadline_s=deadline_s or parsed.deadline_s,
-        seed=seed if seed >= 0 else parsed.seed,
+    return recipe_request(
+        run_id,
+        parsed,
+        stages.needs,
+        parse_budget(budget_usd) if budget_usd else None,
+        deadline_s,
+        seed if seed >= 0 else None,
         origin=stages.origin,
         metered=stages.metered,
         job_id=job_id,

@@ -13,8 +13,9 @@ from shoestring.core import store_layout
 from shoestring.core.attempt_id import AttemptId
 from shoestring.core.errors import BudgetExceeded, LedgerConflict
 from shoestring.core.interfaces import Store
-from shoestring.core.record import digest, record_bytes
+from shoestring.core.record import record_bytes
 from shoestring.core.text import join_names
+from shoestring.data.recipe import Recipe
 from shoestring.data.run_records import Run, read_record
 from shoestring.data.storage.blobs import put_blob
 from shoestring.routing.dag import build_dag
@@ -25,7 +26,6 @@ from shoestring.routing.pages.explain import as_markdown
 from shoestring.routing.placement import driver_outputs
 from shoestring.routing.question import Question
 from shoestring.runtime.admission.admit import find_or_admit, store_refusal
-from shoestring.runtime.admission.build_question import build_question
 from shoestring.runtime.admission.extension_headroom import leaving_exits
 from shoestring.runtime.admission.first_request import (
     RunRequest,
@@ -33,6 +33,7 @@ from shoestring.runtime.admission.first_request import (
     next_attempt,
     times_of_engine,
 )
+from shoestring.runtime.admission.question.build import build_question
 from shoestring.runtime.admission.stage_budgets import stage_budgets_left
 from shoestring.runtime.admission.stage_request import StageInputs, StageRequest
 from shoestring.runtime.admission.start_gate import start_when_allowed
@@ -69,8 +70,8 @@ def stage_request(
     engine, engine_notes = times_of_engine(world, run.start.engine or request.engine, run.start.started_at)
     return StageRequest(
         run_id=run.run_id,
-        recipe=run.record.recipe,
-        seed=run.record.seed,
+        task=run.record.task,
+        seed=run.record.job.seed,
         needs=needs,
         upstream=upstream,
         inputs=inputs,
@@ -79,13 +80,13 @@ def stage_request(
         deadline_left_s=run.deadline_left_s(world.clock.now()),
         deadline_used_s=max(0.0, (world.clock.now() - run.start.started_at).total_seconds()),
         engine=engine,
-        engine_s=engine.left_s(build_dag(needs, upstream).depth),
+        engine_s=0.0 if request.runs_in_launcher else engine.left_s(build_dag(needs, upstream).depth),
         began_at=run.start.started_at,
         notes=(*request_differences(world.store, run, request), *retry.notes, *engine_notes),
         min_memory_gb=retry.min_memory_gb,
         origin=request.origin,
         metered=request.metered,
-        family=checkpoint_family(world.store, run.run_id) if request.needs[0].elastic else "",
+        family=checkpoint_family(world.store, run.run_id) if request.needs[0].stage == "train" else "",
     )
 
 
@@ -112,7 +113,7 @@ def money_fields(world: World, run: Run, ledger: Ledger, state: AccountState) ->
         "budget_usd": budget_usd,
         "spent_usd": earlier_usd + state.used_usd - state.held_usd,
         "held_usd": state.held_usd,
-        "stage_budgets": stage_budgets_left(world, ledger, run.record.recipe, run.starts),
+        "stage_budgets": stage_budgets_left(world, ledger, run.record.job, run.starts),
     }
 
 
@@ -122,15 +123,18 @@ def request_differences(store: Store, run: Run, request: RunRequest) -> tuple[st
     """
     start, stored = run.start, run.record
     deadline_s = (start.deadline_at - start.started_at).total_seconds() if start.deadline_at else None
-    # Admission wrote the run of the model into the recipe.
-    model = run_id_of_label(store, request.recipe.model) or stored.recipe.model
-    recipe = request.recipe.model_copy(update={"model": model})
-    recipe_differs = stored.recipe_sha256 != digest(record_bytes(recipe))
+    task = request.task
+    if isinstance(task, Recipe) and stored.recipe is not None:
+        # Admission wrote the run of the model into the recipe.
+        model = run_id_of_label(store, task.model) or stored.recipe.model
+        task = task.model_copy(update={"model": model})
     differs = {
         f"a budget of ${start.budget_usd}, not ${request.budget_usd}": start.budget_usd != request.budget_usd,
         f"a deadline of {deadline_s} s, not {request.deadline_s}": deadline_s != request.deadline_s,
-        f"the seed {stored.seed}, not {request.seed}": stored.seed != request.seed,
-        "its recipe, not the one that was passed now": recipe_differs,
+        f"the seed {stored.job.seed}, not {request.job.seed}": stored.job.seed != request.job.seed,
+        f"its {'recipe' if stored.recipe else 'command'}, not the one that was passed now": (
+            record_bytes(stored.task) != record_bytes(task)
+        ),
     }
     if not (differences := [text for text, differing in differs.items() if differing]):
         return ()
@@ -206,7 +210,7 @@ def may_be_late(run: Run, question: Question) -> bool:
     is_after_elastic = any(start.elastic_stage for start in run.starts) and not any(
         need.elastic for need in question.needs
     )
-    is_soft = run.record.recipe.deadline_kind == "soft"
+    is_soft = run.record.job.deadline_kind == "soft"
     return is_soft and is_after_elastic and question.deadline_left_s is not None
 
 

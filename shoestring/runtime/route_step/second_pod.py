@@ -25,8 +25,8 @@ from shoestring.routing.decision import Decision
 from shoestring.routing.policy.migration import exploration_sd
 from shoestring.routing.question import Question
 from shoestring.routing.question_parts import ExistingPod
-from shoestring.runtime.admission.build_question import time_fields
 from shoestring.runtime.admission.first_request import next_attempt
+from shoestring.runtime.admission.question.build import time_fields
 from shoestring.runtime.records.current_prices import current_quote
 from shoestring.runtime.records.overhead import OverheadPod
 from shoestring.runtime.records.receipt_history import known_receipts

@@ -25,6 +25,8 @@ from shoestring.spending.heartbeat import HIGH_MEMORY_SHARE
 from shoestring.spending.meter import Meter, RateChanges
 from shoestring.stages.work import Origin, StageProgress
 
+GRACE_S = 5.0
+
 
 @dataclass(slots=True)
 class Attempt:
@@ -111,6 +113,12 @@ class Attempt:
     @property
     def elastic(self) -> bool:
         return self.decision.question.needs[0].elastic
+
+    @property
+    def grace_s(self) -> float:
+        """The seconds from TERM to KILL, where the money allows it."""
+        command = self.run.record.command
+        return GRACE_S + (command.grace_s if command else 0.0)
 
     @property
     def exit_usd(self) -> Decimal:

@@ -15,23 +15,25 @@ import traceback
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+
+from pydantic import Field
 
 from shoestring.backends.processes import adopt_orphans, end_descendants
 from shoestring.config.policy import Policy
 from shoestring.core.attempt_id import AttemptId
-from shoestring.core.errors import ShoestringError, StageStopped, StoreError, StoreFull
+from shoestring.core.errors import CommandFailed, ShoestringError, StageStopped, StoreError, StoreFull
 from shoestring.core.money import Usd
 from shoestring.core.receipt import AdaptationChange, Cause
 from shoestring.core.record import Record, record_bytes
 from shoestring.core.types import STANDARD_CLASS, Format, StageOutcome
 from shoestring.data.run_records import read_run_record
+from shoestring.data.storage.scratch_files import MAX_REASON_CHARS, write_whole
 from shoestring.runtime.open_world import open_world
-from shoestring.runtime.supervisor.scratch_files import MAX_REASON_CHARS, write_whole
 from shoestring.runtime.supervisor.spend_limits import LIMITS_FILE, LimitsReader
 from shoestring.spending.heartbeat import record_lost
 from shoestring.spending.meter import Meter
-from shoestring.stages.work import Origin, StageProgress, Work
+from shoestring.stages.work import CommandWork, Origin, StageProgress, Work
 
 JOB_FILE, PROGRESS_FILE, RESULT_FILE = "job.json", "progress.json", "result.json"
 ORPHAN_GRACE_S = 5.0
@@ -68,6 +70,7 @@ class ChildResult(Record):
     outcome: StageOutcome | None = None
     cause: Cause = ""
     reason: str = ""
+    exit_code: int | None = Field(None, description="of a command that ended by itself")
 
 
 class StopSignal:
@@ -83,8 +86,9 @@ class StopSignal:
         self.when_lost: Callable[[], None] = lambda: None
         self._event, self._parent_pid = threading.Event(), parent_pid
         signal.signal(signal.SIGTERM, lambda *_: self._event.set())
-        # The terminal's Ctrl-C reaches the whole process group; the supervisor handles it.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        # The terminal's Ctrl-C reaches the whole process group; the supervisor handles it. A signal that is
+        # ignored would be ignored by the programs that this process starts, too.
+        signal.signal(signal.SIGINT, lambda *_: None)
         threading.Thread(target=self._watch, daemon=True).start()
 
     def __call__(self) -> bool:
@@ -129,7 +133,7 @@ class ProgressFile:
         write_whole(self._path, record_bytes(progress))
 
 
-def make_work(job: ChildJob, scratch: Path, stop: StopSignal) -> Work:
+def make_work(job: ChildJob, scratch: Path, stop: StopSignal) -> Work | CommandWork:
     """Open the world and return what the stage's code receives."""
     world = open_world(job.world)
     record = read_run_record(world.store, job.run_id)
@@ -137,21 +141,27 @@ def make_work(job: ChildJob, scratch: Path, stop: StopSignal) -> Work:
     stop.before_stop = LimitsReader(scratch / LIMITS_FILE, meter).read
     attempt = AttemptId(job.run_id, job.stage, job.attempt)
     stop.when_lost = lambda: record_lost(world.store, job.run_id, attempt, world.clock.now())
+    tools: dict[str, Any] = {
+        "run_id": job.run_id,
+        "stage": job.stage,
+        "attempt": job.attempt,
+        "store": world.store,
+        "meter": meter,
+        "clock": world.clock,
+        "scratch": scratch,
+        "report_progress": ProgressFile(scratch / PROGRESS_FILE),
+        "should_stop": stop,
+    }
+    if record.command is not None:
+        return CommandWork(command=record.command, **tools)
+    assert record.recipe is not None
     return Work(
-        run_id=job.run_id,
-        stage=job.stage,
-        attempt=job.attempt,
-        seed=record.seed,
+        **tools,
+        seed=record.job.seed,
         inputs=job.inputs,
         recipe=record.recipe.with_family(job.family) if job.family else record.recipe,
         format=job.format,
         cores=job.cores,
-        store=world.store,
-        meter=meter,
-        clock=world.clock,
-        scratch=scratch,
-        report_progress=ProgressFile(scratch / PROGRESS_FILE),
-        should_stop=stop,
         policy=policy_for(world.policy, job),
         settings=job.origin.settings if job.origin else {},
         storage_class=job.storage_class,
@@ -174,6 +184,8 @@ def main(scratch: Path) -> ChildResult:
     try:
         stage = importlib.import_module(job.origin.module if job.origin else f"shoestring.stages.{job.stage}")
         return ChildResult(status="done", outcome=stage.run(make_work(job, scratch, stop)))
+    except CommandFailed as error:
+        return ChildResult(status="failed", cause="code", reason=str(error), exit_code=error.code)
     except StageStopped as error:
         return ChildResult.model_validate({"status": "stopped", "cause": error.cause, "reason": str(error)})
     except ShoestringError as error:

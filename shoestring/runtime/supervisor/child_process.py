@@ -13,6 +13,7 @@ from pathlib import Path
 from shoestring.core.errors import DataError
 from shoestring.core.pod_ref import LocalProcess
 from shoestring.core.record import record_bytes
+from shoestring.data.storage.scratch_files import read_scratch_file
 from shoestring.runtime.supervisor.attempt import Attempt
 from shoestring.runtime.supervisor.child import (
     JOB_FILE,
@@ -21,7 +22,6 @@ from shoestring.runtime.supervisor.child import (
     ChildJob,
     ChildResult,
 )
-from shoestring.runtime.supervisor.scratch_files import read_scratch_file
 from shoestring.spending.end_evidence import EndEvidence, StageReport
 from shoestring.spending.ends import how_it_ended
 from shoestring.stages.work import StageProgress
@@ -58,7 +58,9 @@ def start_child(
     )
     (scratch / JOB_FILE).write_bytes(record_bytes(job))
     command = [sys.executable, "-m", STAGE_PROCESS, str(scratch)]
-    return subprocess.Popen(command, env=os.environ | variables, stdin=subprocess.DEVNULL)
+    # A command has the terminal of whoever started it.
+    stdin = None if attempt.run.record.command else subprocess.DEVNULL
+    return subprocess.Popen(command, env=os.environ | variables, stdin=stdin)
 
 
 def wait_in_thread(child: subprocess.Popen[bytes]) -> threading.Event:
@@ -115,6 +117,7 @@ def child_result(attempt: Attempt, child: subprocess.Popen[bytes], scratch: Path
     outcome = found.outcome if found and end.status == "done" else None
     return ChildResult.model_validate(
         {"status": end.status, "outcome": outcome, "cause": end.cause, "reason": end.reason}
+        | {"exit_code": found.exit_code if found else None}
     )
 
 

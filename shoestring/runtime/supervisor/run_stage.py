@@ -124,12 +124,16 @@ def run_attempt(attempt: Attempt, world_argument: str) -> StageOutcome:
 
 def publish(attempt: Attempt, outcome: StageOutcome) -> StageOutcome:
     """Cache the result, and return the one that counts: another run's if that was published first."""
+    # The text of a command does not determine its result.
+    if attempt.run.record.command is not None:
+        return outcome
     return publish_result(attempt.world, decided_work(attempt.run, attempt.decision, attempt.origin), outcome)
 
 
 def decided_work(run: Run, decision: Decision, origin: Origin | None) -> StageWork:
     """Return what the result of a decision's stage depends on."""
     question, recipe = decision.question, run.record.recipe
+    assert recipe is not None
     return StageWork(
         recipe=recipe.with_family(question.family.name) if question.family else recipe,
         seed=question.seed,
@@ -196,10 +200,8 @@ def with_reason(result: ChildResult, more: str) -> ChildResult:
 
 
 def settle_attempt(attempt: Attempt, ledger: Ledger, reason: str, *, done: bool) -> tuple[Decimal, str]:
-    """Settle the reservation at what this pod took by its own clock, plus the fees for its data.
-
-    Returns the amount in the ledger, and a sentence where the account had too little money for the whole
-    cost.
+    """Settle the reservation at what this pod took by its own clock, plus the fees for its data. Return
+    the amount in the ledger, and a sentence where the account had too little money for the whole cost.
     """
     world, name, account = attempt.world, str(attempt.id), attempt.run.start.account
     ends_s = attempt.expected_end_s
@@ -275,6 +277,7 @@ def write_attempt_receipt(attempt: Attempt, result: ChildResult, spent_usd: Deci
             changes=attempt.changes,
             forecast=attempt.progress.forecast,
             outcome=attempt.published or result.outcome,
+            exit_code=result.exit_code,
             cpu_s=round(attempt.cpu_s, 3),
             peak_rss_bytes=attempt.peak_rss_bytes,
             gpu_busy=attempt.gpu_usage.busy,
@@ -287,9 +290,9 @@ def write_attempt_receipt(attempt: Attempt, result: ChildResult, spent_usd: Deci
 def attempt_samples(attempt: Attempt, result: ChildResult) -> int | None:
     """Return the samples of this attempt alone; None where its speed cannot be measured.
 
-    The speed of an attempt is measured if it completed its work or migrated.
+    The speed of an attempt is measured if it completed its work or migrated; that of a command never is.
     """
-    if result.outcome is None and result.cause != "migrated":
+    if (result.outcome is None and result.cause != "migrated") or attempt.run.record.command:
         return None
     samples = result.outcome.samples if result.outcome else attempt.progress.samples
     own_samples = samples - attempt.progress.resumed_samples

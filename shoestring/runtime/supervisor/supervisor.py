@@ -23,6 +23,7 @@ from shoestring.backends.processes import ProcessTree
 from shoestring.core.errors import StageFailed, StageStopped
 from shoestring.core.pod_ref import LAUNCHER_VARIABLE, LocalProcess, PodRef
 from shoestring.core.record import record_bytes
+from shoestring.data.storage.scratch_files import write_whole
 from shoestring.runtime.records.world_ledger import world_ledger
 from shoestring.runtime.supervisor.attempt import Attempt
 from shoestring.runtime.supervisor.attempt_lock import heartbeats
@@ -42,15 +43,12 @@ from shoestring.runtime.supervisor.migration_check import (
     migrate_if_cheaper,
     write_last_check,
 )
-from shoestring.runtime.supervisor.scratch_files import write_whole
 from shoestring.runtime.supervisor.spend_limits import LIMITS_FILE, SpendLimits
 from shoestring.spending.exit_money import CHECK_EVERY_S
 from shoestring.spending.heartbeat import Heartbeat, put_heartbeat
 
 # How often its money and its end are checked.
 POLL_EVERY_S = 0.1
-# From TERM to KILL, where the money allows it.
-GRACE_S = 5.0
 
 
 @contextmanager
@@ -213,7 +211,7 @@ def end_if_stopped(attempt: Attempt, child: subprocess.Popen[bytes], terminated:
     if attempt.stop_reason and not terminated:
         child.terminate()
         terminated = True
-    out_of_time = attempt.world.clock.monotonic_s() - attempt.stopping_since_s > GRACE_S
+    out_of_time = attempt.world.clock.monotonic_s() - attempt.stopping_since_s > attempt.grace_s
     # While the end that its settlement will charge is still paid for.
     end_usd = attempt.price_usd(attempt.expected_exit_s)
     if terminated and (out_of_time or attempt.spent_usd() + end_usd >= attempt.reserved_usd):

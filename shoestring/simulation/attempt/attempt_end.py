@@ -10,9 +10,9 @@ from typing import Literal
 from shoestring.core.receipt import Cause
 from shoestring.routing.question import sample_range
 from shoestring.runtime.records.receipts import AttemptResult, make_receipt
-from shoestring.runtime.supervisor.attempt import Attempt
+from shoestring.runtime.supervisor.attempt import GRACE_S, Attempt
 from shoestring.runtime.supervisor.run_stage import settle_attempt
-from shoestring.runtime.supervisor.supervisor import GRACE_S, make_heartbeat
+from shoestring.runtime.supervisor.supervisor import make_heartbeat
 from shoestring.simulation.attempt.work_progress import WorkProgress
 from shoestring.simulation.event_loop import Process
 from shoestring.simulation.simulated_world import PipelineRun, Simulation

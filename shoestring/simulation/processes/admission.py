@@ -107,6 +107,6 @@ def required_headroom(
     if decision.choice is None:
         raise Refused(f"the smallest budget that is enough is ${decision.smallest_budget_usd}")
     if not pipeline.starts:
-        check_start_time(world, decision, decision.choice, recipe_of(request.kind), waited_s)
+        check_start_time(world, decision, decision.choice, recipe_of(request.kind).priority, waited_s)
     wait_s = max_wait_s(world, decision, decision.choice, waited_s)
     return Headroom(budget_usd - spent_usd, request.kind.campaign, wait_s)

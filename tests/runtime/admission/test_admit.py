@@ -69,9 +69,9 @@ def test_the_smallest_budget_of_a_refusal_is_admitted_and_a_micro_dollar_less_is
         admit(world, request)
     smallest_usd = refused.value.smallest_usd
     with pytest.raises(BudgetTooSmall) as again:
-        admit(world, replace(request, budget_usd=smallest_usd - MICRO))
+        admit(world, request.with_terms(budget_usd=smallest_usd - MICRO))
     assert again.value.smallest_usd == smallest_usd
-    run = admit(world, replace(request, budget_usd=smallest_usd))
+    run = admit(world, request.with_terms(budget_usd=smallest_usd))
     ledger = Ledger(world.store, world.clock)
     assert ledger.state("r").cap_usd == smallest_usd
     decision, _ = decide_and_reserve(world, run, run_request(recipe, budget_usd=smallest_usd), StageInputs())
@@ -85,7 +85,7 @@ def test_a_deadline_that_cannot_be_kept_is_refused_and_no_budget_is_named(
     world: World, recipe: Recipe
 ) -> None:
     with pytest.raises(Refused, match="is too short: no budget is enough in this time") as refused:
-        admit(world, replace(run_request(recipe), deadline_s=1.0))
+        admit(world, run_request(recipe).with_terms(deadline_s=1.0))
     assert not isinstance(refused.value, BudgetTooSmall)
     assert account_names(world.store) == []
 
@@ -95,11 +95,11 @@ def test_the_deadline_of_a_refusal_is_admitted_and_kept_by_the_router_and_one_pe
 ) -> None:
     """The first router decides seconds after admission."""
     with pytest.raises(DeadlineTooShort) as refused:
-        admit(world, replace(run_request(recipe), deadline_s=1.0))
+        admit(world, run_request(recipe).with_terms(deadline_s=1.0))
     named_s = refused.value.smallest_s
     with pytest.raises(DeadlineTooShort):
-        admit(world, replace(run_request(recipe), deadline_s=0.99 * named_s))
-    request = replace(run_request(recipe), deadline_s=named_s)
+        admit(world, run_request(recipe).with_terms(deadline_s=0.99 * named_s))
+    request = run_request(recipe).with_terms(deadline_s=named_s)
     run = admit(world, request)
     world.clock.sleep(ENGINE_START_S - 0.5)
     decision, _ = decide_and_reserve(world, run, request, StageInputs())
@@ -140,7 +140,7 @@ def test_a_request_that_differs_from_the_started_run_is_noted(world: World, reci
     run = admit(world, run_request(recipe))
     assert request_differences(world.store, run, run_request(recipe)) == ()
     other = recipe.model_copy(update={"budget_usd": recipe.budget_usd * 2})
-    request = replace(run_request(other, budget_usd=Decimal("0.5")), deadline_s=60.0, seed=8)
+    request = run_request(other, budget_usd=Decimal("0.5")).with_terms(deadline_s=60.0, seed=8)
     (sentence,) = request_differences(world.store, find_or_admit(world, request), request)
     for part in (
         "a budget of $0.010000, not $0.5",
@@ -206,27 +206,26 @@ def test_admission_does_not_pay_for_cached_results(finished: Finished, tmp_path:
     smallest_usd = []
     for world in (cold, warm):
         with pytest.raises(BudgetTooSmall) as refused:
-            admit(world, replace(run_request(recipe, budget_usd=MICRO), run_id="small", seed=8))
+            admit(world, replace(run_request(recipe, budget_usd=MICRO), run_id="small").with_terms(seed=8))
         smallest_usd.append(refused.value.smallest_usd)
     assert smallest_usd[1] < smallest_usd[0]
     # Another seed is another training.
     decision = read_record(warm.store, "runs/small/decisions/train-1.json", Decision)
     assert "nothing is paid for ingest and preprocess: the results are cached" in decision.question.notes
     with pytest.raises(BudgetTooSmall) as refused:
-        admit(warm, replace(run_request(recipe, budget_usd=MICRO), run_id="same", seed=7))
+        admit(warm, replace(run_request(recipe, budget_usd=MICRO), run_id="same").with_terms(seed=7))
     assert refused.value.smallest_usd < smallest_usd[1]
     decision = read_record(warm.store, "runs/same/decisions/evaluate-1.json", Decision)
     assert decision.question.cached_outcome is not None
     note = "nothing is paid for ingest, preprocess and train: the results are cached"
     assert note in decision.question.notes
-    enough = replace(run_request(recipe, budget_usd=smallest_usd[1]), run_id="enough", seed=8)
+    enough = replace(run_request(recipe, budget_usd=smallest_usd[1]), run_id="enough").with_terms(seed=8)
     first, _ = decide_and_reserve(warm, admit(warm, enough), enough, StageInputs())
     assert first.choice is not None and first.choice.cached
     assert [each.reserved_usd == 0 for each in first.plan] == [True, False, False]
     # Admission does not look up results of an author's own stage, because only its router knows its code.
-    own = admit(
-        warm, replace(run_request(recipe, needs=(*INGEST, Need(stage="dedupe"))), run_id="own", seed=7)
-    )
+    request = run_request(recipe, run_id="own", needs=(*INGEST, Need(stage="dedupe")))
+    own = admit(warm, request.with_terms(seed=7))
     assert own.starts
 
 

@@ -43,7 +43,7 @@ def test_a_budget_above_the_cap_of_one_run_is_refused_and_one_at_the_cap_is_admi
     world: World, recipe: Recipe
 ) -> None:
     strict = with_budgets(world, run_usd=MONEY - Decimal("0.000001"))
-    with pytest.raises(Refused, match=r"\$0\.01 is above the \$0\.009999 .* raise run_usd"):
+    with pytest.raises(Refused, match=r"\$0\.010000 is above the \$0\.009999 .* raise run_usd"):
         admit(strict, run_request(recipe))
     with pytest.raises(Refused, match="raise run_usd"):
         admission_decision(strict, run_request(recipe), Decimal(0), {})

@@ -76,7 +76,7 @@ def test_a_run_waits_until_other_runs_release_the_money_that_it_needs(world: Wor
         admit(paid, run_request(recipe, run_id="second"))
     assert not list(world.store.list("runs/second/starts/"))
     for late in (
-        replace(run_request(recipe, run_id="late"), deadline_s=1.0),
+        run_request(recipe, run_id="late").with_terms(deadline_s=1.0),
         run_request(recipe, run_id="large", budget_usd=MONEY * 2),
     ):
         with pytest.raises(Refused) as refused:

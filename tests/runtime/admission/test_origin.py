@@ -21,7 +21,7 @@ from shoestring.data.run_records import read_record
 from shoestring.data.storage.import_closure import import_closure
 from shoestring.routing.decision import Decision
 from shoestring.runtime.admission.admit import find_or_admit
-from shoestring.runtime.admission.first_request import RunRequest
+from shoestring.runtime.admission.first_request import recipe_request
 from shoestring.runtime.admission.stage_request import StageInputs
 from shoestring.runtime.route_step.route import decide_and_reserve, route
 from shoestring.runtime.supervisor.run_stage import run_stage
@@ -71,7 +71,7 @@ def origin(word: str = "hello", code: str = "", shared: bool = True) -> Origin:
 
 
 def routed(world: World, recipe: Recipe, run_id: str, of: Origin) -> tuple[Decision, str]:
-    request = RunRequest(run_id, recipe, (NEED,), MONEY, None, 7, origin=of)
+    request = recipe_request(run_id, recipe, (NEED,), MONEY, None, 7, origin=of)
     return decide_and_reserve(world, find_or_admit(world, request), request, StageInputs())
 
 
@@ -92,7 +92,7 @@ def test_a_router_decides_for_a_stage_without_having_its_code(
     world: World, recipe: Recipe, tmp_path: Path
 ) -> None:
     elsewhere = Origin(module="nobodys.stage", code="c0de")
-    request = RunRequest("r", recipe, (NEED,), MONEY, None, 7, origin=elsewhere)
+    request = recipe_request("r", recipe, (NEED,), MONEY, None, 7, origin=elsewhere)
     values = route(world, request, StageInputs(), str(tmp_path / "decision"), str(tmp_path / "page"))
     assert values["decision_key"] == "runs/r/decisions/measure-1.json"
 

@@ -63,10 +63,10 @@ def make_approval(world: World, amount_usd: Decimal = MONEY, days: float = 1, ru
 
 
 def test_a_run_above_the_ceiling_does_not_start_and_names_the_command(world: World, recipe: Recipe) -> None:
-    run_with_deadline = replace(run_request(recipe), deadline_s=900.0)
+    run_with_deadline = run_request(recipe).with_terms(deadline_s=900.0)
     with pytest.raises(
         ApprovalNeeded,
-        match=r"r needs an approval.* \$0\.01 is above the \$0\.009999 .*\n  shoestring approve r --by NAME",
+        match=r"r needs an approval.* \$0\.010000 is above .*\n  shoestring approve r --by NAME",
     ) as refused:
         admit(world, run_with_deadline)
     assert (refused.value.budget_usd, refused.value.ceiling_usd) == (MONEY, CEILING)

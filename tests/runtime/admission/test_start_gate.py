@@ -61,7 +61,7 @@ def test_a_waiting_run_starts_when_its_window_opens_with_less_time_to_its_deadli
     laptop: Path, flights_slice: Path, tmp_path: Path
 ) -> None:
     world = waiting_world(laptop, tmp_path)
-    request = replace(run_request(flights_slice, needs=CHAIN), deadline_s=20_000.0)
+    request = run_request(flights_slice, needs=CHAIN).with_terms(deadline_s=20_000.0)
     run, sentences = begin(world, request, 14_400)
     assert len(sentences) == 1 and "T15:00:00.000Z" in sentences[0]
     assert run.start.started_at.hour == 15 and run.start.deadline_at is not None
@@ -72,8 +72,7 @@ def test_a_waiting_run_starts_when_its_window_opens_with_less_time_to_its_deadli
 
 def test_an_urgent_run_does_not_wait(laptop: Path, flights_slice: Path, tmp_path: Path) -> None:
     world, request = waiting_world(laptop, tmp_path), run_request(flights_slice, needs=CHAIN)
-    urgent = replace(request, recipe=request.recipe.model_copy(update={"priority": "high"}))
-    assert begin(world, urgent, 0)[0].start.started_at.hour == 12
+    assert begin(world, request.with_terms(priority="high"), 0)[0].start.started_at.hour == 12
 
 
 def test_a_run_waits_for_missing_data_without_a_pod_or_an_account(
@@ -84,7 +83,7 @@ def test_a_run_waits_for_missing_data_without_a_pod_or_an_account(
     (name, source), path = next(iter(request.recipe.source.items())), tmp_path / "late.csv"
     late = replace(
         request,
-        recipe=request.recipe.model_copy(update={"source": {name: source.model_copy(update={"path": path})}}),
+        task=request.recipe.model_copy(update={"source": {name: source.model_copy(update={"path": path})}}),
     )
     with pytest.raises(NotYet, match=r"its data does not exist yet: .*late\.csv"):
         begin(world, late, 0)

@@ -17,7 +17,7 @@ from shoestring.data.run_records import Run, open_run
 from shoestring.routing.dag import stages_from
 from shoestring.routing.decision import Decision
 from shoestring.runtime.admission.admit import admit
-from shoestring.runtime.admission.first_request import RunRequest
+from shoestring.runtime.admission.first_request import RunRequest, recipe_request
 from shoestring.runtime.admission.stage_request import StageInputs
 from shoestring.runtime.route_step.concurrent_stages import stages_to_plan
 from shoestring.runtime.route_step.route import decide_and_reserve
@@ -60,7 +60,7 @@ def request_for(
     recipe: Recipe, stage: str, budget_usd: Decimal = ENOUGH, deadline_s: float | None = None
 ) -> RunRequest:
     found = run_request(recipe, needs=stages_from(FIT, stage), budget_usd=budget_usd)
-    return RunRequest(found.run_id, found.recipe, found.needs, budget_usd, deadline_s, 7, metered=False)
+    return recipe_request(found.run_id, found.recipe, found.needs, budget_usd, deadline_s, 7, metered=False)
 
 
 def routed(

@@ -54,7 +54,7 @@ def recipe_with(folder: Path, kind: DeadlineKind) -> Recipe:
 
 def request_for(recipe: Recipe, stage: str, budget_usd: Decimal = ENOUGH) -> RunRequest:
     found = run_request(recipe, needs=stages_from(STAGES, stage), budget_usd=budget_usd)
-    return replace(found, deadline_s=DEADLINE_S, metered=False)
+    return replace(found, metered=False).with_terms(deadline_s=DEADLINE_S)
 
 
 def routed_late(world: World, clock: SetClock, recipe: Recipe, stage: str) -> Decision:

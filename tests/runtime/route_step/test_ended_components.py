@@ -18,7 +18,7 @@ from shoestring.core.types import Need
 from shoestring.data.recipe import Recipe
 from shoestring.data.run_records import read_record
 from shoestring.routing.decision import Decision
-from shoestring.runtime.admission.first_request import RunRequest
+from shoestring.runtime.admission.first_request import recipe_request
 from shoestring.runtime.admission.stage_request import StageInputs
 from shoestring.runtime.records.world_ledger import world_ledger
 from shoestring.runtime.route_step.retry import EXIT_WAIT_S
@@ -44,7 +44,7 @@ def route_stage(world: World, folder: Path, stage: str) -> Decision:
         {"name": "few", "source": {"rows": {"path": folder / "rows.csv"}}, "target": {"column": "y"}}
     )
     need = Need(stage=stage, setup_s=20.0)
-    request = RunRequest("r", recipe, (need,), MONEY, None, 7, metered=False)
+    request = recipe_request("r", recipe, (need,), MONEY, None, 7, metered=False)
     path = folder / f"{stage}.json"
     route(world, request, StageInputs(), str(path), str(folder / "page.md"))
     return Decision.model_validate_json(path.read_bytes())

@@ -18,7 +18,7 @@ from shoestring.core.types import Need
 from shoestring.data.recipe import Recipe
 from shoestring.data.run_records import open_run, read_record
 from shoestring.routing.decision import Decision
-from shoestring.runtime.admission.first_request import RunRequest
+from shoestring.runtime.admission.first_request import recipe_request
 from shoestring.runtime.admission.stage_request import StageInputs
 from shoestring.runtime.records.overhead import overhead_timer
 from shoestring.runtime.route_step.retry import EXIT_WAIT_S
@@ -50,7 +50,7 @@ def with_pod_lifetime(world: World, life: PodLifetime) -> World:
 @pytest.fixture
 def decision(world: World, tmp_path: Path) -> Decision:
     """Route the component and return the decision; the component then runs without Shoestring."""
-    request = RunRequest("r", recipe_in(tmp_path), (NEED,), MONEY, None, 7, metered=False)
+    request = recipe_request("r", recipe_in(tmp_path), (NEED,), MONEY, None, 7, metered=False)
     route(world, request, StageInputs(), str(tmp_path / "decision.json"), str(tmp_path / "page.md"))
     return Decision.model_validate_json((tmp_path / "decision.json").read_bytes())
 
@@ -65,7 +65,9 @@ def recipe_in(folder: Path) -> Recipe:
 def test_the_pod_of_an_external_component_is_found_by_the_engines_run_id(
     world: World, tmp_path: Path
 ) -> None:
-    request = RunRequest("r", recipe_in(tmp_path), (NEED,), MONEY, None, 7, metered=False, job_id="0d3f-job")
+    request = recipe_request(
+        "r", recipe_in(tmp_path), (NEED,), MONEY, None, 7, metered=False, job_id="0d3f-job"
+    )
     route(world, request, StageInputs(), str(tmp_path / "decision.json"), str(tmp_path / "page.md"))
     heartbeat = last_heartbeat(world.store, "r", "theirs-1")
     assert (

@@ -213,9 +213,7 @@ def test_a_later_router_settles_a_pod_that_never_started(began: StartedAttempt, 
 def test_a_stage_budget_applies_to_all_attempts_of_a_start(world: World, flights_slice: Path) -> None:
     p95_usd = begin(world, run_request(flights_slice, run_id="ample", needs=INGEST)).attempt.choice.p95_usd
     request = run_request(flights_slice, needs=INGEST)
-    capped = replace(
-        request, recipe=request.recipe.model_copy(update={"stage_budgets_usd": {"ingest": p95_usd}})
-    )
+    capped = request.with_terms(stage_budgets_usd={"ingest": p95_usd})
     began = begin(world, capped)
     settle_with(began, "gone", "lost")
     with pytest.raises(Refused, match="the stage's own budget is"):

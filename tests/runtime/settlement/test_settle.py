@@ -127,7 +127,7 @@ def test_a_pod_that_is_alive_keeps_its_reservation_and_its_account_open(
 
 def test_a_start_without_an_account_needs_no_settlement(world: World, flights_slice: Path) -> None:
     request = run_request(flights_slice, needs=INGEST)
-    write_run_record(world, "r", request.recipe, request.seed)
+    write_run_record(world, "r", request.job, request.task)
     write_start(world, "r", 1, start_terms(request.budget_usd))
     assert settle_run(world, "r") == []
     assert list(world.store.list("ledger/")) == []
@@ -135,7 +135,7 @@ def test_a_start_without_an_account_needs_no_settlement(world: World, flights_sl
 
 def test_a_run_whose_admission_died_can_be_started_again(world: World, flights_slice: Path) -> None:
     request = run_request(flights_slice, needs=INGEST)
-    write_run_record(world, "r", request.recipe, request.seed)
+    write_run_record(world, "r", request.job, request.task)
     write_start(world, "r", 1, start_terms(request.budget_usd))
     run = admit(world, request)
     assert run.start.number == 2

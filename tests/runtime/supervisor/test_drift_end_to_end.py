@@ -19,7 +19,7 @@ from shoestring.core.receipt import Receipt
 from shoestring.data.recipe import Recipe, Source, Target
 from shoestring.data.run_records import read_record
 from shoestring.runtime.admission.admit import admit
-from shoestring.runtime.admission.first_request import RunRequest
+from shoestring.runtime.admission.first_request import recipe_request
 from shoestring.runtime.admission.stage_request import StageInputs
 from shoestring.runtime.route_step.route import decide_and_reserve
 from shoestring.runtime.supervisor.attempt import Attempt
@@ -93,7 +93,7 @@ def start_training(folder: Path, world_file: Path) -> Attempt:
         target=Target(column="y"),
         train=SETTINGS,
     )
-    request = RunRequest("r", recipe, TRAIN, BUDGET_USD, None, 7)
+    request = recipe_request("r", recipe, TRAIN, BUDGET_USD, None, 7)
     run = admit(world, request)
     decision, key = decide_and_reserve(world, run, request, StageInputs(data))
     assert decision.choice is not None

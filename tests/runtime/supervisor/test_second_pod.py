@@ -274,7 +274,7 @@ def test_its_deadline_is_counted_from_its_own_start(
     laptop: Path, flights_slice: Path, tmp_path: Path
 ) -> None:
     world, _ = on_cluster(small_world(laptop, tmp_path, ActingClock()), (SMALL, LARGE))
-    began = begin(world, replace(run_request(flights_slice, needs=INGEST), deadline_s=600.0))
+    began = begin(world, run_request(flights_slice, needs=INGEST).with_terms(deadline_s=600.0))
     lose_first_pod(began)
     started_at = world.clock.now()
     lifetimes_of(began)[SECOND] = PodLifetime(alive=True, started_at=started_at)

@@ -1,27 +1,24 @@
-"""Gather everything that a decision depends on into one Question, so that deciding can be pure."""
+"""The facts of a question, read from the cluster, the prices, the cache and the receipts: each once."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from math import ceil
 
-from shoestring.config.engines import EngineTimes
-from shoestring.config.retention import held_tariffs
 from shoestring.config.tariffs import Tariffs
 from shoestring.config.world import PriceBook, World
 from shoestring.core import store_layout
 from shoestring.core.datasets import Encoding
+from shoestring.core.errors import Refused
 from shoestring.core.interfaces import Store
-from shoestring.core.record import digest, record_bytes
 from shoestring.core.types import STANDARD_CLASS, Format, Need, Pool, StockOut
-from shoestring.data.formats.volume_probe import reading_fields
+from shoestring.data.job import Command
 from shoestring.data.storage.blobs import load_manifest
 from shoestring.pricing.learned.learning import learn
 from shoestring.routing.dag import UpstreamStage
-from shoestring.routing.policy.migration import exploration_sd
-from shoestring.routing.question import Question, stage_memory_gb
+from shoestring.routing.question import stage_memory_gb
 from shoestring.routing.question_parts import FamilyOption
 from shoestring.runtime.admission.result_keys import (
     StageWork,
@@ -36,9 +33,6 @@ from shoestring.runtime.admission.stage_request import (
     cached_results,
     stage_work,
 )
-from shoestring.runtime.records.commitments import with_used_hours
-from shoestring.runtime.records.egress_usage import with_egress_usage
-from shoestring.runtime.records.policy_trial import rollback_reason
 from shoestring.runtime.records.receipt_history import KnownReceipts, current_stockouts, known_receipts
 from shoestring.training.families.recipe_needs import RecipeNeeds
 
@@ -125,6 +119,8 @@ class QuestionContext:
 
 def read_context(world: World, request: StageRequest) -> QuestionContext:
     """Read the cluster, the prices, the cache and the receipts for a question."""
+    if request.command is not None:
+        return command_context(world, request, request.command)
     store, now = world.store, world.clock.now()
     prices, pools = world.prices.book(), world.cluster.pools()
     work = with_known_family(store, stage_work(world, request))
@@ -159,6 +155,60 @@ def read_context(world: World, request: StageRequest) -> QuestionContext:
     )
 
 
+def command_context(world: World, request: StageRequest, command: Command) -> QuestionContext:
+    """Read the pools and prices for a question about a command: it reads no data set, and its earlier runs
+    do not predict its time.
+
+    Raises Refused: no pool is what the command asks for.
+    """
+    now, prices = world.clock.now(), world.prices.book()
+    stockouts, notes = current_stockouts(world.store, now)
+    pools = pools_of(command, world.cluster.pools())
+    return QuestionContext(
+        now=now,
+        pools=pools,
+        prices=prices,
+        size=InputSize(core_seconds(request, pools, prices), 0, None),
+        needs=request.needs,
+        families=(),
+        cache_key="",
+        cached=CachedResults(),
+        known=KnownReceipts((), 0, ()),
+        stockouts=stockouts,
+        notes=(*world.notes, *notes, *request_notes(world, request)),
+    )
+
+
+def core_seconds(request: StageRequest, pools: tuple[Pool, ...], prices: PriceBook) -> int:
+    """Return the most seconds of a reference core that the money and the time of a request buy on a pool; at
+    least 1, and 1 where a pool has no price."""
+    left_usd = float(request.budget_usd - request.spent_usd - request.held_usd)
+    left_s = float("inf") if request.deadline_left_s is None else request.deadline_left_s
+    speeds = {pool.name: pool.cores * pool.core_speed for pool in pools}
+    most = [
+        speeds[quote.pool] * min(left_s, 3600 * left_usd / float(quote.usd_per_hour))
+        for quote in prices.quotes
+        if quote.pool in speeds and quote.usd_per_hour
+    ]
+    return max(1, ceil(max(most, default=1.0)))
+
+
+def pools_of(command: Command, pools: tuple[Pool, ...]) -> tuple[Pool, ...]:
+    """Return the pools that a command may have: of as many cores as it asks for, or else of the most.
+
+    Raises Refused: there is none.
+    """
+    fitting = [pool for pool in pools if bool(pool.gpu_count) == command.gpu]
+    most = max((pool.cores for pool in fitting), default=0)
+    found = tuple(pool for pool in fitting if pool.cores == (command.cores or most))
+    if not found:
+        known = ", ".join(f"{pool.name} ({pool.cores} cores)" for pool in fitting) or "none"
+        wanted = "a GPU" if command.gpu else "no GPU"
+        cores = f"{command.cores} cores and " if command.cores else ""
+        raise Refused(f"no pool of this world has {cores}{wanted}; those with {wanted}: {known}")
+    return found
+
+
 def family_options(
     world: World,
     request: StageRequest,
@@ -179,7 +229,7 @@ def family_options(
     for settings in recipe.families:
         if request.family not in ("", settings.family):
             continue
-        of_family = replace(request, recipe=recipe.with_family(settings.family))
+        of_family = replace(request, task=recipe.with_family(settings.family))
         need = replace(recipe_needs, recipe=of_family.recipe).of_stage(request.needs[0])
         (need,) = with_min_memory((need,), rows, request.min_memory_gb)
         keys = lookup_keys(world, stage_work(world, of_family))
@@ -196,79 +246,6 @@ def family_options(
             )
         )
     return tuple(options)
-
-
-def build_question(world: World, request: StageRequest) -> Question:
-    """Return the question about a stage, with everything that its decision depends on."""
-    return question_in(read_context(world, request), world, request)
-
-
-def question_in(read: QuestionContext, world: World, request: StageRequest) -> Question:
-    """Return the question about a stage in a context that was read for it."""
-    return Question(
-        run_id=request.run_id,
-        stage=request.needs[0].stage,
-        attempt=request.attempt,
-        seed=request.seed,
-        asked_at=read.now,
-        needs=read.needs,
-        rows=read.size.rows,
-        row_bytes=read.size.row_bytes,
-        reads_format=read.size.format,
-        reads_storage_class=read.size.storage_class,
-        upstream=(*request.upstream, *joined_inputs(world.store, read.needs[0], read.size, request.inputs)),
-        data_region=read.prices.tariffs.store_region,
-        cached_outcome=read.cached.key,
-        cached_format=read.cached.format,
-        cached_storage_class=read.cached.storage_class,
-        cached_later_stages=read.cached.later,
-        families=read.families,
-        budget_usd=request.budget_usd,
-        spent_usd=request.spent_usd,
-        held_usd=request.held_usd,
-        stage_budgets=request.stage_budgets,
-        **time_fields(request.engine, request.engine_s, request.deadline_left_s, request.deadline_used_s),
-        pools=read.pools,
-        quotes=read.prices.quotes,
-        rejected_prices=read.prices.rejected,
-        commitments=with_used_hours(world.store, read.prices.committed),
-        stockouts=read.stockouts,
-        tariffs=current_tariffs(world, read),
-        **reading_fields(world.store, world.clock),
-        learned=learn(read.known.receipts, read.needs, read.pools),
-        exploration_sd=exploration_sd(world.policy, read.needs[0], read.known.migrations),
-        images=world.images,
-        preferences=world.policy.preferences,
-        candidate_policy=world.policy.candidate,
-        rollback_reason=rollback_reason(world.store, world.policy.candidate),
-        notes=read.notes,
-        digests=question_digests(world, request, read.cache_key),
-    )
-
-
-def current_tariffs(world: World, read: QuestionContext) -> Tariffs:
-    """Return the tariffs, with this month's transfers and the time for which data will be stored."""
-    held = held_tariffs(read.prices.tariffs, world.policy.retention)
-    return with_egress_usage(world.store, held, read.now)
-
-
-def time_fields(
-    engine: EngineTimes | None, engine_s: float, left_s: float | None, used_s: float
-) -> dict[str, Any]:
-    """Return the fields of a question with `left_s` to its deadline, of which the engine takes `engine_s`.
-
-    `left_s` None: no deadline. `used_s`: the seconds of it that have passed.
-    """
-    fields = {"engine": engine, "engine_s": engine_s, "deadline_left_s": None, "deadline_used_s": 0.0}
-    if left_s is None:
-        return fields
-    return fields | {"deadline_left_s": left_s - engine_s, "deadline_used_s": max(0.0, used_s + engine_s)}
-
-
-def question_digests(world: World, request: StageRequest, cache_key: str) -> dict[str, str]:
-    """Return the digests of what the question was made from, and the keys of the stage's inputs."""
-    recipe_sha256 = digest(record_bytes(request.recipe))
-    return {"world": world.digest, "recipe": recipe_sha256, "cache": cache_key} | asdict(request.inputs)
 
 
 def unpriced_note(size: InputSize, tariffs: Tariffs) -> tuple[str, ...]:

@@ -1,0 +1,171 @@
+"""`shoestring exec`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from pydantic import ValidationError
+
+from shoestring.backends.local import default_world_path
+from shoestring.cli.named_runs import named_run_id
+from shoestring.cli.options import (
+    MAX_DEADLINE_S,
+    JsonOption,
+    StoreOption,
+    WaitOption,
+    WorldOption,
+    budget_from_option,
+    given_options,
+)
+from shoestring.cli.world_source import WorldSource, absolute
+from shoestring.config.world import World
+from shoestring.core.errors import UsageError
+from shoestring.core.receipt import Receipt
+from shoestring.core.record import record_bytes, validation_message
+from shoestring.data.job import DEFAULT_GRACE_S, Command, Job, command_name
+from shoestring.runtime.admission.first_request import RunRequest
+from shoestring.runtime.launch.command_run import (
+    check_command,
+    command_request,
+    exec_here,
+    resumed_command,
+)
+from shoestring.runtime.launch.local_run import LaunchOptions, is_done
+from shoestring.runtime.launch.local_world import check_runnable
+
+CommandArgument = Annotated[
+    list[str] | None, typer.Argument(metavar="COMMAND...", help="the command and its arguments, after --")
+]
+BudgetOption = Annotated[
+    str | None, typer.Option("--budget", help="dollars that the command may spend, like 0.50")
+]
+DeadlineOption = Annotated[
+    float | None, typer.Option("--deadline", min=1, max=MAX_DEADLINE_S, help="seconds that it may take")
+]
+CoresOption = Annotated[
+    int | None, typer.Option("--cores", min=1, help="cores that it may use; default: all of this machine")
+]
+GpuOption = Annotated[bool, typer.Option("--gpu", help="use the pool with a GPU")]
+GraceOption = Annotated[
+    float,
+    typer.Option("--grace", min=0.1, help="seconds from SIGTERM to SIGKILL; kept back from the budget"),
+]
+CampaignOption = Annotated[str, typer.Option("--campaign", help="campaign that is charged as well")]
+NameOption = Annotated[str, typer.Option("--name", help="name of the run; default: that of the script")]
+ResumeOption = Annotated[
+    str | None,
+    typer.Option("--resume", help="start a run that did not finish again, with the files that it kept"),
+]
+
+
+def exec_command(
+    command: CommandArgument = None,
+    budget: BudgetOption = None,
+    deadline: DeadlineOption = None,
+    cores: CoresOption = None,
+    gpu: GpuOption = False,
+    grace: GraceOption = DEFAULT_GRACE_S,
+    campaign: CampaignOption = "",
+    name: NameOption = "",
+    world: WorldOption = None,
+    store: StoreOption = None,
+    wait: WaitOption = False,
+    resume: ResumeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a command of your own inside a budget: shoestring exec --budget 0.50 -- python train.py
+
+    It is metered, asked to end in time (SIGTERM, then SIGKILL), and settled. It finds its budget in the file
+    $SHOESTRING_BUDGET, keeps files for its next attempt in the folder $SHOESTRING_CHECKPOINTS, and may write
+    its progress to $SHOESTRING_PROGRESS. The exit code is that of the command if it ended by itself. With
+    --json, what the command prints goes to stderr.
+    """
+    opened = WorldSource(world, store).open_to_run()
+    if resume:
+        request = resumed_command(
+            opened, named_run_id(opened.store, resume), command or (), budget_from_option(budget), deadline
+        )
+    else:
+        given = {"cores": cores, "gpu": gpu, "grace_s": grace}
+        request = new_command(opened, command or [], budget, deadline, given, campaign, name)
+    if resume and budget is None and is_done(opened, request.run_id):
+        typer.echo(f"{request.run_id} is done: with more money in --budget it is started again", err=True)
+        return
+    tell = partial(typer.echo, err=True)
+    options = LaunchOptions(local_world_path(world), absolute(store), Path(), None, wait, tell)
+    exec_and_exit(opened, request, options, given_options(world, store, None), as_json)
+
+
+def exec_and_exit(
+    world: World, request: RunRequest, options: LaunchOptions, given: str, as_json: bool
+) -> None:
+    """Run the command, print its end, and exit with its exit code. `given`: the world's options."""
+    assert request.command is not None
+    check_command(request.command)
+    stdout = own_stdout() if as_json else None
+    receipt = exec_here(world, request, options)
+    if stdout is not None:
+        os.write(stdout, record_bytes(receipt))
+    end_as(receipt, request, given)
+
+
+def local_world_path(world: Path | None) -> Path:
+    """Return the path of the world. Raises UsageError: it is for planning only, or of a cluster."""
+    path = check_runnable(world or default_world_path())
+    if path.is_dir():
+        raise UsageError(f"{path} is the world of a cluster: `shoestring exec` runs on this machine")
+    return path
+
+
+def new_command(
+    world: World,
+    argv: list[str],
+    budget: str | None,
+    deadline_s: float | None,
+    given: dict[str, Any],
+    campaign: str,
+    name: str,
+) -> RunRequest:
+    """Return the request for a new run. Raises UsageError."""
+    if not argv:
+        raise UsageError("name a command, like `shoestring exec --budget 0.50 -- python train.py`")
+    if (budget_usd := budget_from_option(budget)) is None:
+        raise UsageError("--budget is missing: how many dollars may the command spend?")
+    try:
+        command = Command(argv=tuple(argv), folder=str(Path.cwd()), **given)
+        job = Job(
+            name=name or command_name(argv), budget_usd=budget_usd, deadline_s=deadline_s, campaign=campaign
+        )
+    except ValidationError as error:
+        raise UsageError(validation_message(error)) from None
+    return command_request(world, job, command)
+
+
+def own_stdout() -> int:
+    """Return a copy of stdout; from now on, what this process and its children print goes to stderr."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    return kept
+
+
+def end_as(receipt: Receipt, request: RunRequest, given: str) -> None:
+    """Print to stderr how the command ended, since stdout belongs to it, and exit with its exit code."""
+    seconds = (receipt.finished_at - receipt.started_at).total_seconds()
+    lines = [
+        f"shoestring: {receipt.run_id}: {receipt.status}, ${receipt.spent_usd} of ${request.budget_usd} "
+        f"spent in {seconds:,.1f} s"
+    ]
+    if receipt.status != "done":
+        lines.append(f"shoestring: {receipt.reason}")
+        lines.append(
+            f"resume it with more money: shoestring exec --resume {receipt.run_id} --budget USD{given}"
+        )
+    typer.echo("\n".join(lines), err=True)
+    if receipt.status != "done":
+        raise typer.Exit(1 if receipt.exit_code is None else receipt.exit_code)

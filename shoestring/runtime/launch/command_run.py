@@ -1,0 +1,118 @@
+"""Run a command on this machine inside a budget. Its launcher is its supervisor: no engine is in between."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from contextlib import suppress
+from decimal import Decimal
+from getpass import getuser
+from pathlib import Path
+
+from shoestring.config.world import World
+from shoestring.core import store_layout
+from shoestring.core.errors import Refused, StageFailed, StageStopped, UnknownName, UsageError
+from shoestring.core.receipt import Receipt
+from shoestring.data.job import Command, Job
+from shoestring.data.run_records import Run, open_run, read_records
+from shoestring.reporting.publish import publish
+from shoestring.runtime.admission.approvals import previous_request
+from shoestring.runtime.admission.first_request import RunRequest
+from shoestring.runtime.admission.stage_request import StageInputs
+from shoestring.runtime.launch.local_run import (
+    LaunchOptions,
+    check_not_running,
+    environment_of_run,
+    start_run,
+)
+from shoestring.runtime.launch.run_request import new_run_id
+from shoestring.runtime.route_step.route import decide_and_reserve
+from shoestring.runtime.settlement.settle import settle_abandoned, settle_run
+from shoestring.runtime.supervisor.run_stage import run_stage
+from shoestring.stages.command import need_of
+
+
+def command_request(world: World, job: Job, command: Command) -> RunRequest:
+    """Return the request for a new run of a command."""
+    request = RunRequest(new_run_id(world, job.name), job, command, (need_of(command),))
+    return request.with_terms(owner=getuser())
+
+
+def resumed_command(
+    world: World, run_id: str, argv: Sequence[str], budget_usd: Decimal | None, deadline_s: float | None
+) -> RunRequest:
+    """Return the request for another start of a run. What is None stays as it was; no `argv`: its own.
+
+    Raises UsageError: there is no such run, it has a recipe, or another command.
+    """
+    try:
+        run = open_run(world.store, run_id)
+    except UnknownName as error:
+        raise UsageError(
+            f"{error}; a resumed run keeps its store: name the one in which it began (--world or --store)"
+        ) from None
+    command = run.record.command
+    if command is None:
+        raise UsageError(f"{run_id} is a run of a recipe: `shoestring run --resume {run_id}`")
+    if argv and tuple(argv) != command.argv:
+        raise UsageError(
+            f"{run_id} runs `{command.text}`, and a resumed run keeps its command: leave it out, or begin a "
+            "new run"
+        )
+    last_usd, last_deadline_s = previous_request(world, run)
+    request = RunRequest(run_id, run.record.job, command, (need_of(command),))
+    return request.with_terms(
+        budget_usd=last_usd if budget_usd is None else budget_usd, deadline_s=deadline_s or last_deadline_s
+    )
+
+
+def check_command(command: Command) -> None:
+    """Raise UsageError if the folder or the program of a command is not there, before anything is paid."""
+    folder = Path(command.folder)
+    if not folder.is_dir():
+        raise UsageError(f"{folder} is not there any longer, and the command runs in it")
+    program = command.argv[0]
+    found = shutil.which(str(folder / program) if "/" in program else program)
+    if found is None:
+        raise UsageError(f"{program}: there is no such program, or it cannot be run")
+
+
+def exec_here(world: World, request: RunRequest, options: LaunchOptions) -> Receipt:
+    """Run a command to its end, and return the receipt of this attempt.
+
+    Raises:
+        Refused: it was not started. Its records are published.
+        UsageError: another process still drives the run.
+    """
+    check_not_running(world, request.run_id)
+    with environment_of_run(world, options):
+        for sentence in settle_abandoned(world):
+            options.notify(sentence)
+        try:
+            run = start_run(world, request, options)
+            drive_command(world, run, request, options)
+        except Refused:
+            if any(world.store.list(store_layout.run_record(request.run_id))):
+                publish(world.store, request.run_id)
+            raise
+    return last_receipt(world, request.run_id)
+
+
+def drive_command(world: World, run: Run, request: RunRequest, options: LaunchOptions) -> None:
+    """Reserve, supervise the command to its end, settle and publish. How it ended is in its receipt."""
+    try:
+        _, key = decide_and_reserve(world, run, request, StageInputs())
+        with suppress(StageStopped, StageFailed):
+            run_stage(world, str(options.world_path.absolute()), run.run_id, key, {})
+    finally:
+        settle_run(world, run.run_id)
+        publish(world.store, run.run_id)
+
+
+def last_receipt(world: World, run_id: str) -> Receipt:
+    """Return the receipt of the last attempt. Raises StageFailed: it left none."""
+    keys = list(world.store.list(store_layout.receipts(run_id)))
+    found, notes = read_records(world.store, keys, Receipt)
+    if not found:
+        raise StageFailed(notes[0] if notes else f"{run_id} left no receipt")
+    return max(found, key=lambda each: each.attempt)

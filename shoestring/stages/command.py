@@ -1,0 +1,244 @@
+"""The command stage: a user's command, in any language, inside its budget.
+
+It runs in a process group of its own. In its environment are the names of three places: a file with its
+budget, a folder whose files are kept between attempts, and a file to which it may write its progress.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from shutil import rmtree
+
+from shoestring.commands.budget_writer import BudgetWriter, EarlierAttempts
+from shoestring.commands.checkpoint_files import COMMAND_STAGE, CheckpointFiles
+from shoestring.commands.group import CommandGroup, keyboard_of
+from shoestring.commands.progress_file import ProgressReader
+from shoestring.core import store_layout
+from shoestring.core.errors import CommandFailed, ShoestringError, StageStopped
+from shoestring.core.receipt import Receipt
+from shoestring.core.types import Need, StageOutcome
+from shoestring.data.job import Command
+from shoestring.data.run_records import read_records
+from shoestring.spending.budget_file import BUDGET_VARIABLE, CHECKPOINTS_VARIABLE, PROGRESS_VARIABLE
+from shoestring.stages.work import CommandWork, StageProgress
+
+NEED = Need(
+    stage=COMMAND_STAGE,
+    elastic=True,
+    by_time=True,
+    setup_s=1.0,
+    cpu_us_per_row=1e6,
+    parallel_fraction=1.0,
+    min_passes=1e-9,
+    memory_fixed_gb=0.1,
+    workload="compute",
+)
+LOOK_EVERY_S = 0.1
+WRITE_EVERY_S = 1.0
+COPY_EVERY_S = 5.0
+MIN_NOTICE_S, NOTICE_SHARE = 2.0, 1 / 6
+"""From `should_stop` in the budget file to SIGTERM, the second as a share of the grace: a command that reads
+it ends by itself.
+"""
+ASKED = "it was asked to stop"
+END_S = 1.0
+"""Seconds from the end of a command to the end of its run, which is settled and reported in that time."""
+MIN_COPY_S, COPY_MARGIN = 0.2, 1.5
+
+
+def run(work: CommandWork) -> StageOutcome:
+    """Run the command to its end, or until its money or time is over.
+
+    Raises:
+        StageStopped: it was asked to end.
+        CommandFailed: it ended by itself with another exit code than 0.
+        UsageError: it cannot be started.
+        DataError: the stored copy of its files is damaged.
+    """
+    return CommandRun(work).run()
+
+
+def need_of(command: Command) -> Need:
+    """Return the need of a command: its grace, and the end of its run, are kept back from its budget."""
+    return NEED.model_copy(update={"checkpoint_s": command.grace_s + END_S})
+
+
+class CommandRun:
+    """One attempt at a command, until it has ended. `stopped`: why it was asked to end, and the cause."""
+
+    def __init__(self, work: CommandWork) -> None:
+        self.work, self.command = work, work.command
+        places = work.scratch / "command"
+        places.mkdir()
+        self.folder = places / "checkpoints"
+        self.files = CheckpointFiles(work.store, work.run_id, work.attempt, self.folder)
+        self.progress = ProgressReader(places / "progress.json")
+        self.budget_path = places / "budget.json"
+        self.budget = BudgetWriter(
+            self.budget_path,
+            work.run_id,
+            work.attempt,
+            work.meter,
+            earlier_attempts(work),
+            work.command.grace_s,
+        )
+        self.variables = {
+            BUDGET_VARIABLE: str(self.budget_path),
+            CHECKPOINTS_VARIABLE: str(self.folder),
+            PROGRESS_VARIABLE: str(places / "progress.json"),
+        }
+        self.restored = 0
+        self.stopped = ("", "")
+        self.copy_fault = ""
+        self.told_to_stop = False
+        self._terminated_s: float | None = None
+        self._written_s = float("-inf")
+        self._copy_size = 0
+
+    def run(self) -> StageOutcome:
+        self.restored = self.files.restore()
+        self.write_budget()
+        folder = Path(self.command.folder) if self.command.folder else None
+        group = CommandGroup(self.command.argv, self.variables, folder)
+        with keyboard_of(group), self.copied_while_running(group):
+            try:
+                while not group.ended.wait(LOOK_EVERY_S):
+                    self.look(group)
+            finally:
+                # What its processes left in the group does not outlive it, whatever happened here.
+                group.kill()
+        self.save_at_end()
+        # On a disk that these files filled, the result of this attempt would find no place.
+        rmtree(self.folder, ignore_errors=True)
+        return self.outcome(group.code or 0)
+
+    def look(self, group: CommandGroup) -> None:
+        """Stop the command when it is time to; write its budget and report its progress."""
+        now_s = self.work.clock.monotonic_s()
+        if self._terminated_s is None and (reason := self.stop_reason(now_s)) != ("", ""):
+            self.stopped, self._terminated_s = reason, now_s
+            self.write_budget()
+            group.terminate()
+        elif self._terminated_s is not None and now_s - self._terminated_s >= self.command.grace_s:
+            group.kill()
+        if now_s - self._written_s >= WRITE_EVERY_S:
+            self.write_budget()
+            self.report()
+
+    def stop_reason(self, now_s: float) -> tuple[str, str]:
+        """Return why the command has to end now, and the cause; two empty strings: not yet."""
+        meter = self.work.meter
+        if self.work.should_stop():
+            return ASKED, "stop-requested"
+        if now_s < self.ends_s:
+            return "", ""
+        if meter.ends_s == meter.deadline_s:
+            return "ended by its deadline", "money"
+        return "ended by money", "money"
+
+    @property
+    def ends_s(self) -> float:
+        """When the command is asked to end: what it leaves has to be copied within the money, too."""
+        copy_s = COPY_MARGIN * self._copy_size / self.files.bytes_per_s
+        return self.work.meter.ends_s - max(MIN_COPY_S, copy_s)
+
+    def write_budget(self) -> None:
+        """Write the budget file. A disk that is full now may not be at the next call."""
+        now_s = self._written_s = self.work.clock.monotonic_s()
+        self._copy_size = self.files.size_to_copy()
+        asked_s = self.ends_s - max(MIN_NOTICE_S, NOTICE_SHARE * self.command.grace_s)
+        should_stop = self._terminated_s is not None or now_s >= asked_s
+        self.told_to_stop = self.told_to_stop or should_stop
+        try:
+            self.budget.write(self.work.clock, asked_s, should_stop=should_stop, reason=self.stopped[0])
+        except OSError as error:
+            self.copy_fault = f"the budget file cannot be written: {error.strerror}"
+
+    def report(self) -> None:
+        """Report the command's own progress, if it wrote any."""
+        # Its disk may be full.
+        with suppress(OSError):
+            self.work.report_progress(self.stage_progress())
+
+    def stage_progress(self) -> StageProgress:
+        found = self.progress.read()
+        if found is None:
+            return StageProgress(phase="running")
+        quality = {} if found.loss is None else {"loss": found.loss}
+        return StageProgress(phase="running", samples=found.samples, total=found.total, quality=quality)
+
+    @contextmanager
+    def copied_while_running(self, group: CommandGroup) -> Iterator[None]:
+        """Copy the files to the store from time to time while the block runs."""
+
+        def copy() -> None:
+            while not group.ended.wait(COPY_EVERY_S):
+                try:
+                    self.files.save_if_quiet(group.ended.wait)
+                except (ShoestringError, OSError) as error:
+                    # The next copy may succeed, and the last one reports what is wrong.
+                    self.copy_fault = str(error)
+
+        thread = threading.Thread(target=copy, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            thread.join()
+
+    def save_at_end(self) -> None:
+        """Copy the last files. A failure becomes a part of the reason."""
+        try:
+            is_whole = self.files.save() or not self.files.size_to_copy()
+            self.copy_fault = "" if is_whole else "a process that it left behind still changes them"
+        except (ShoestringError, OSError) as error:
+            self.copy_fault = str(error)
+
+    def outcome(self, code: int) -> StageOutcome:
+        """Return how the command ended. Raises StageStopped, CommandFailed."""
+        reason, cause = self.stopped
+        fault = f"; its files could not be copied: {self.copy_fault}" if self.copy_fault else ""
+        if reason:
+            # Its supervisor has a reason of its own.
+            why = "" if reason == ASKED else f"{reason}: "
+            raise StageStopped(f"{why}{self.what_is_kept()}{fault}", cause)
+        if code:
+            raise CommandFailed(f"the command ended with exit code {code}{fault}", code)
+        progress = self.stage_progress()
+        return StageOutcome(
+            key=store_layout.checkpoint_pointer(self.work.run_id, COMMAND_STAGE)
+            if self.files.kept.files
+            else "",
+            samples=progress.samples,
+            metrics=progress.quality,
+            stop_reason="it stopped by itself when its budget was used up" if self.told_to_stop else "",
+            only_its_run=True,
+        )
+
+    def what_is_kept(self) -> str:
+        """Return what is left of a command that was asked to end."""
+        if files := len(self.files.kept.files):
+            return f"it resumes from its {files} checkpoint file{'s'[: files != 1]}"
+        if self.budget.was_read:
+            return (
+                "it read its budget, and left no file in $SHOESTRING_CHECKPOINTS: a resumed run starts over"
+            )
+        return (
+            "its work is lost: it neither read $SHOESTRING_BUDGET nor left a file in "
+            "$SHOESTRING_CHECKPOINTS (docs/own-training.md shows both)"
+        )
+
+
+def earlier_attempts(work: CommandWork) -> EarlierAttempts:
+    """Return what the attempts before this one cost, by their receipts."""
+    if work.attempt == 1:
+        return EarlierAttempts()
+    keys = list(work.store.list(store_layout.receipts(work.run_id, work.stage)))
+    found, _ = read_records(work.store, keys, Receipt)
+    return EarlierAttempts(
+        sum((each.spent_usd for each in found), EarlierAttempts().usd),
+        sum((each.finished_at - each.started_at).total_seconds() for each in found),
+    )

@@ -1,0 +1,168 @@
+"""The budget of a training script: what its loop asks, without PyTorch."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Self, SupportsFloat
+
+from shoestring.core.errors import DataError, UsageError
+from shoestring.spending.budget_file import BUDGET_VARIABLE, CHECKPOINTS_VARIABLE, PROGRESS_VARIABLE
+from shoestring.training.own_loop.files import LoopProgressFile, read_spent_s
+from shoestring.training.own_loop.loop_state import LoopState
+from shoestring.training.own_loop.sources import BudgetSource, MeteredBudget, TimeBudget, named_seconds
+
+
+class Budget:
+    """A budget of seconds, or of dollars at the price of this machine. It runs from here on.
+
+    `checkpoints`: a folder for checkpoints, where `$SHOESTRING_CHECKPOINTS` names none. Attempts with the
+    same folder share one budget. `monotonic_s`: the clock.
+    """
+
+    def __init__(
+        self,
+        *,
+        seconds: float | None = None,
+        usd: str | int | Decimal | None = None,
+        usd_per_hour: str | int | Decimal | None = None,
+        checkpoints: str | Path | None = None,
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        total_s = named_seconds(seconds, usd, usd_per_hour)
+        folder = checkpoint_folder(checkpoints)
+        source = TimeBudget(total_s, monotonic_s(), read_spent_s(folder))
+        self.loop = new_loop(source, folder, monotonic_s)
+
+    @classmethod
+    def here(
+        cls,
+        *,
+        seconds: float | None = None,
+        usd: str | int | Decimal | None = None,
+        usd_per_hour: str | int | Decimal | None = None,
+        checkpoints: str | Path | None = None,
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> Self:
+        """Return the budget that `shoestring exec` gave this command, else the one that is named here.
+
+        Raises:
+            UsageError: there is neither, or the file of the budget cannot be read.
+        """
+        if not (path := os.environ.get(BUDGET_VARIABLE)):
+            if seconds is None and usd is None:
+                raise UsageError(
+                    f"${BUDGET_VARIABLE} is not set, so no budget applies here: start the script with "
+                    "`shoestring exec --budget 0.50 -- python ...`, or name a budget: "
+                    'Budget(seconds=600), or Budget(usd="0.50", usd_per_hour="0.08")'
+                )
+            return cls(
+                seconds=seconds,
+                usd=usd,
+                usd_per_hour=usd_per_hour,
+                checkpoints=checkpoints,
+                monotonic_s=monotonic_s,
+            )
+        budget = cls.__new__(cls)
+        try:
+            source = MeteredBudget(Path(path), monotonic_s())
+        except DataError as error:
+            raise UsageError(f"${BUDGET_VARIABLE}: {error}") from None
+        budget.loop = new_loop(source, checkpoint_folder(checkpoints), monotonic_s)
+        return budget
+
+    @property
+    def share_gone(self) -> float:
+        """The share of the budget that is gone, over all attempts, in [0, 1]."""
+        return self.loop.source.read(self.loop.monotonic_s()).share_gone
+
+    @property
+    def seconds_left(self) -> float:
+        """The seconds until the budget ends, at the current price."""
+        return self.loop.source.read(self.loop.monotonic_s()).seconds_left
+
+    @property
+    def should_stop(self) -> bool:
+        """True where only the time of a clean end is left, or a stop was requested."""
+        return bool(self.loop.stop_reason or self.loop.why_stop(self.loop.monotonic_s()))
+
+    @property
+    def checkpoint(self) -> Path | None:
+        """The folder of the checkpoints, or None."""
+        return self.loop.folder
+
+    def epochs(self, n: int | None = None) -> Iterator[int]:
+        """Yield the number of each epoch until the budget ends, or until `n` epochs are done.
+
+        A training that is resumed starts with the epoch of its checkpoint, or with the next one if that
+        epoch's batches had ended. At least one epoch is yielded, so
+        that `budgeted` loads the checkpoint also when the budget has ended.
+        """
+        loop = self.loop
+        loop.epochs = n
+        if loop.folder is not None:
+            # Here the script has imported PyTorch; `import shoestring.budget` does not.
+            from shoestring.training.own_loop.saved_state import find_checkpoint
+
+            find_checkpoint(loop)
+            at = loop.position
+            if at.is_finished and (n is None or at.epoch + 1 < n):
+                at.epoch += 1
+                loop.skips_finished_pass = True
+        with loop.termination:
+            while True:
+                yield loop.position.epoch
+                loop.note_validation(loop.monotonic_s())
+                loop.end_validation()
+                if self._is_over():
+                    break
+                if n is not None and loop.position.epoch + 1 >= n:
+                    loop.say_unused_budget(f"the {n} epochs", loop.monotonic_s())
+                    break
+                loop.position.epoch += 1
+            self._close()
+
+    def report(self, *, loss: SupportsFloat | None = None, **metrics: object) -> None:
+        """Report a validation's loss. Other metrics are accepted, and not written.
+
+        The time since the last batch counts as the time of a validation, which is reserved for the last one.
+        """
+        now_s = self.loop.monotonic_s()
+        if loss is not None:
+            # PyTorch warns where a loss that still has its gradient becomes a number.
+            self.loop.progress.loss = float(getattr(loss, "detach", lambda: loss)())
+        self.loop.note_validation(now_s)
+        self.loop.write_files(now_s, at_once=True)
+
+    def _is_over(self) -> bool:
+        """Return whether no epoch begins any more, the same on all ranks."""
+        loop = self.loop
+        if not loop.stop_reason and loop.agree(bool(reason := loop.why_stop(loop.monotonic_s()))):
+            loop.stop_reason = reason or "the first rank stops"
+        return bool(loop.stop_reason)
+
+    def _close(self) -> None:
+        """Save what was trained since the last checkpoint, and report the end."""
+        if self.loop.save is not None:
+            self.loop.save()
+        self.loop.write_files(self.loop.monotonic_s(), at_once=True)
+
+
+def new_loop(source: BudgetSource, folder: Path | None, monotonic_s: Callable[[], float]) -> LoopState:
+    progress = os.environ.get(PROGRESS_VARIABLE)
+    return LoopState(source, folder, LoopProgressFile(Path(progress) if progress else None), monotonic_s)
+
+
+def checkpoint_folder(named: str | Path | None) -> Path | None:
+    """Return the folder of the checkpoints, which exists then. Raises UsageError."""
+    if not (found := os.environ.get(CHECKPOINTS_VARIABLE) or named):
+        return None
+    folder = Path(found)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"the checkpoints' folder {folder}: {error.strerror or error}") from None
+    return folder

@@ -1,0 +1,151 @@
+"""The state of a training in the loop of a script: its position, its budget, and what it measured."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from shoestring.training.own_loop.files import SPENT_FILE, LoopProgressFile, write_json
+from shoestring.training.own_loop.pace import ExitReserve, Ramp, last_batch_in_s, ramp_to_stop
+from shoestring.training.own_loop.sources import BudgetSource, TimeBudget
+from shoestring.training.own_loop.termination import Termination
+
+# Progress and spent time are written at most this often.
+FILE_INTERVAL_S = 1.0
+# A checkpoint is written this often, where it costs little.
+CHECKPOINT_INTERVAL_S = 60.0
+# A script that ends with more of its budget left than this share is told so.
+UNUSED_SHARE = 0.05
+
+
+@dataclass(slots=True)
+class LoopPosition:
+    """The position of a training, over all attempts.
+
+    `batches_in_pass`: those of the loader's current pass, which is that of `epoch`. `is_finished`: that pass
+    has ended.
+    """
+
+    epoch: int = 0
+    batches: int = 0
+    samples: int = 0
+    batches_in_pass: int = 0
+    is_finished: bool = False
+
+
+@dataclass(slots=True)
+class LoopState:
+    """The state that `Budget` and `budgeted` share. `world_size`: the ranks that train together.
+
+    `began_share`: the share of the budget that was gone at the first batch of all, for which the schedule has
+    no use; None: there was none yet. `skips_finished_pass`: the checkpoint is that of the end of a pass, and
+    the script is in the next one. `stop_reason` is set when the batches have ended for good. `save` writes a
+    checkpoint, once there is one to write. `agree` returns the first rank's answer on all ranks. `resume`
+    and `session` hold what needs PyTorch: the state of an earlier attempt, and model and optimizer.
+    """
+
+    source: BudgetSource
+    folder: Path | None
+    progress: LoopProgressFile
+    monotonic_s: Callable[[], float]
+    reserve: ExitReserve = field(default_factory=ExitReserve)
+    termination: Termination = field(default_factory=Termination)
+    position: LoopPosition = field(default_factory=LoopPosition)
+    steps: int | None = None
+    epochs: int | None = None
+    rank: int = 0
+    world_size: int = 1
+    stop_reason: str = ""
+    began_share: float | None = None
+    skips_finished_pass: bool = False
+    save: Callable[[], None] | None = None
+    resume: Any = None
+    session: Any = None
+    agree: Callable[[bool], bool] = bool
+    checkpoint_interval_s: float = CHECKPOINT_INTERVAL_S
+    pass_began_s: float = 0.0
+    pass_ended_s: float | None = None
+    _validation_s: float | None = None
+    _written_s: float = float("-inf")
+    _said: set[str] = field(default_factory=set)
+
+    def say(self, message: str) -> None:
+        """Warn once."""
+        if self.rank == 0 and message not in self._said:
+            self._said.add(message)
+            warnings.warn(message, stacklevel=3)
+
+    def ramp(self, now_s: float, batches_left: int | None = None) -> Ramp:
+        """Return the share of the training that is done, and when its batches end.
+
+        `batches_left`: those of the current pass, where its length is known.
+        """
+        reading = self.source.read(now_s)
+        began = self.began_share or 0.0
+        reading = reading._replace(share_gone=max(0.0, reading.share_gone - began) / (1 - began))
+        pass_s = now_s - self.pass_began_s
+        stop_in_s = reading.seconds_left - self.reserve.seconds(pass_s)
+        if batches_left is not None and self.reserve.validations_s:
+            validation_s = self.reserve.validation_s(pass_s)
+            stop_in_s = last_batch_in_s(stop_in_s, batches_left * self.reserve.step_s, validation_s)
+        return ramp_to_stop(reading, stop_in_s)
+
+    def steps_share(self, batches_per_pass: int | None) -> float:
+        """Return the share of the named steps or epochs that is done, in the middle of the next step."""
+        at = self.position
+        share = (at.batches + 0.5) / self.steps if self.steps else 0.0
+        if self.epochs:
+            of_pass = (at.batches_in_pass + 0.5) / batches_per_pass if batches_per_pass else 0.0
+            share = max(share, (at.epoch + min(1.0, of_pass)) / self.epochs)
+        return min(1.0, share)
+
+    def why_stop(self, now_s: float) -> str:
+        """Return why no further batch is to be trained, by the budget; empty: there is time for one."""
+        if self.termination.requested:
+            return "SIGTERM"
+        if self.steps is not None and self.position.batches >= self.steps:
+            return "the named steps are done"
+        reading = self.source.read(now_s)
+        if reading.should_stop:
+            return reading.stop_reason or "the budget ends"
+        return "the budget ends" if self.ramp(now_s).stop_in_s <= 0 else ""
+
+    def end_pass(self, now_s: float) -> None:
+        self.pass_ended_s, self._validation_s = now_s, None
+
+    def note_validation(self, now_s: float) -> None:
+        """Measure the time since the last batch: a validation, and what else the script does there."""
+        if self.pass_ended_s is not None:
+            self._validation_s = now_s - self.pass_ended_s
+
+    def end_validation(self) -> None:
+        if self._validation_s is not None:
+            self.reserve.validations_s.append(self._validation_s)
+        self.pass_ended_s = self._validation_s = None
+
+    def write_files(self, now_s: float, *, at_once: bool = False) -> None:
+        """Write progress and spent time, where the last time is long enough ago."""
+        if self.rank or (now_s - self._written_s < FILE_INTERVAL_S and not at_once):
+            return
+        self._written_s = now_s
+        self.progress.write(self.position.samples * self.world_size, self._total_samples())
+        if self.folder is not None and isinstance(self.source, TimeBudget):
+            write_json(self.folder / SPENT_FILE, {"spent_s": round(self.source.spent_s(now_s), 3)})
+
+    def _total_samples(self) -> int | None:
+        """Return the samples of the named steps, or None where no number of steps is named."""
+        if not self.steps or not self.position.batches:
+            return None
+        return round(self.position.samples / self.position.batches * self.steps) * self.world_size
+
+    def say_unused_budget(self, what: str, now_s: float) -> None:
+        """Warn that a script ends before its budget does. `what`: what it has run out of."""
+        left = 1 - self.source.read(now_s).share_gone
+        if left > UNUSED_SHARE and not self.termination.requested:
+            self.say(
+                f"{what} ended with {left:.0%} of the budget left: name more, or none, to train until the "
+                "budget ends"
+            )

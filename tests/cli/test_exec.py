@@ -1,0 +1,161 @@
+"""`shoestring exec` runs any command inside a budget: its end, its books, and what it finds around it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from exec_runs import COUNT, IGNORE, PYTHON, READER, WAIT, Exec, is_alive
+
+from shoestring.commands.progress_file import CommandProgress
+from shoestring.core import store_layout
+from shoestring.data.run_records import open_run
+from shoestring.spending.budget_file import BudgetFile
+
+
+@pytest.fixture
+def on(tmp_path: Path, laptop: Path) -> Iterator[Exec]:
+    made = Exec(tmp_path, laptop)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def little_usd(on: Exec) -> str:
+    """A budget of fourteen seconds of all cores."""
+    assert on.short("1", "true") == 0
+    return f"{on.receipts()[-1].prices[0].usd_per_hour * 14 / 3600:.6f}"
+
+
+def test_a_command_that_ends_by_itself_passes_its_output_and_its_exit_code(on: Exec) -> None:
+    assert on.run("--budget", "0.05", "--", "bash", "-c", "echo to stdout; echo to stderr >&2; exit 7") == 7
+    assert on.out == "to stdout\n"
+    assert "to stderr" in on.err and "failed" in on.err and "exit code 7" in on.err
+    (receipt,) = on.receipts()
+    assert (receipt.status, receipt.exit_code) == ("failed", 7)
+    run = open_run(on.store, on.run_id)
+    assert run.record.recipe is None and run.record.command is not None
+    assert run.record.command.argv[0] == "bash" and run.record.job.name == "bash"
+    assert run.record.job.owner
+
+
+def test_a_command_pays_for_its_seconds_and_the_rest_is_released(on: Exec) -> None:
+    assert on.run("--budget", "0.05", "--name", "nap", "--", "sleep", "1") == 0
+    (receipt,) = on.receipts()
+    assert receipt.status == "done" and receipt.seconds > 1
+    assert on.wall_usd() / Decimal(str(on.wall_s)) < receipt.spent_usd <= on.wall_usd()
+    assert on.run_id.startswith("nap-")
+
+
+def test_a_command_that_knows_nothing_of_budgets_ends_by_money_and_is_told_that_its_work_is_lost(
+    on: Exec, little_usd: str
+) -> None:
+    assert on.short(little_usd, PYTHON, on.script("plain.py", WAIT)) == 1
+    assert "its work is lost" in on.err and "$SHOESTRING_CHECKPOINTS" in on.err
+    receipt = on.receipts()[-1]
+    assert (receipt.status, receipt.cause, receipt.exit_code) == ("stopped", "money", None)
+    assert receipt.spent_usd <= Decimal(little_usd) and on.wall_usd() <= Decimal(little_usd)
+    assert not is_alive(int(on.wait_for("pid")))
+
+
+@pytest.mark.parametrize("argv", [(PYTHON, "ignore.py"), ("bash", "-c", f"{PYTHON} ignore.py; echo after")])
+def test_a_command_that_ignores_term_is_killed_after_its_grace_and_inside_its_budget(
+    on: Exec, little_usd: str, argv: tuple[str, ...]
+) -> None:
+    on.script("ignore.py", IGNORE)
+    assert on.short(little_usd, *argv) == 1
+    assert on.wall_usd() <= Decimal(little_usd)
+    assert not is_alive(int(on.wait_for("pid")))
+
+
+def test_term_reaches_what_a_shell_script_runs(on: Exec, little_usd: str) -> None:
+    on.script(
+        "save.py",
+        "import signal, sys, time, pathlib\n"
+        "def save(*_): pathlib.Path('saved').write_text('yes'); sys.exit(0)\n"
+        "signal.signal(signal.SIGTERM, save)\nwhile True: time.sleep(0.05)\n",
+    )
+    assert on.short(little_usd, "bash", "-c", f"{PYTHON} save.py") == 1
+    assert on.wait_for("saved") == "yes"
+
+
+def test_a_script_in_another_language_reads_its_budget_and_stops_by_itself(on: Exec, little_usd: str) -> None:
+    assert on.short(little_usd, "bash", on.script("reader.sh", READER)) == 0, on.err
+    last = BudgetFile.model_validate(on.saved("budget.json"))
+    assert last.should_stop and last.seconds_left < 1 and last.share_gone > 0.8
+    receipt = on.receipts()[-1]
+    assert receipt.status == "done" and receipt.outcome is not None
+    assert receipt.outcome.samples > 3 and receipt.outcome.metrics == {"loss": 0.25}
+    assert receipt.spent_usd <= Decimal(little_usd)
+
+
+def test_a_resumed_command_finds_its_files_and_its_share_goes_on(on: Exec, little_usd: str) -> None:
+    script = on.script("count.py", COUNT)
+    assert on.short(little_usd, PYTHON, script) == 1
+    assert "it resumes from its" in on.err and "work is lost" not in on.err
+    before = int((on.store.fetch(f"{store_layout.checkpoints(on.run_id)}/command-1-0")).read_text())
+    more = f"{2 * Decimal(little_usd):.6f}"
+    assert on.run("--resume", on.run_id, "--budget", more, "--", PYTHON, script) == 1
+    assert int(on.wait_for("began")) >= before > 10
+    first, second = on.receipts()[-2:]
+    assert (first.attempt, second.attempt) == (1, 2) and first.run_id == second.run_id
+    assert first.spent_usd + second.spent_usd <= Decimal(more)
+
+
+def test_a_resumed_run_keeps_its_command_and_a_run_of_a_recipe_is_not_resumed_here(on: Exec) -> None:
+    assert on.run("--budget", "0.05", "--", "false") == 1
+    assert on.run("--resume", on.run_id, "--", "true") == 2
+    assert "keeps its command" in on.err
+    assert on.run("--resume", "no-such-run") == 2
+
+
+def test_a_budget_below_the_grace_is_refused_and_the_smallest_that_is_named_is_enough(on: Exec) -> None:
+    assert on.run("--budget", "0.000001", "--grace", "20", "--", "true") == 1
+    assert "is too small" in on.err and "Traceback" not in on.err
+    smallest = on.err.split("the smallest budget that is enough is $")[1].split()[0].rstrip(";\n")
+    assert on.run("--budget", smallest, "--grace", "20", "--", "true") == 0
+    less = f"{Decimal(smallest) - Decimal('0.000001')}"
+    assert on.run("--budget", less, "--grace", "20", "--", "true") == 1
+    assert [each.status for each in on.receipts()] == ["done"]
+
+
+def test_a_deadline_ends_a_command_before_its_money_does(on: Exec) -> None:
+    assert on.run("--budget", "0.05", "--deadline", "8", "--grace", "0.5", "--", "sleep", "100") == 1
+    assert on.receipts()[-1].status == "stopped" and on.wall_s < 10
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--budget", "0.05"), "name a command"),
+        (("--", "true"), "--budget is missing"),
+        (("--budget", "0", "--", "true"), "--budget"),
+        (("--budget", "0.05", "--", "no-such-program"), "there is no such program"),
+        (("--budget", "0.05", "--name", "a b", "--", "true"), "name"),
+    ],
+)
+def test_a_wrong_command_line_costs_nothing(on: Exec, words: tuple[str, ...], why: str) -> None:
+    assert on.run(*words) == 2
+    assert why in on.err and on.receipts() == []
+
+
+def test_more_cores_than_the_machine_has_are_refused_with_the_pools_there_are(on: Exec) -> None:
+    assert on.run("--budget", "0.05", "--cores", "4096", "--", "true") == 1
+    assert "no pool of this world has 4096 cores" in on.err and "cpu-1 (1 cores)" in on.err
+
+
+def test_json_is_the_only_output_on_stdout(on: Exec) -> None:
+    assert on.run("--budget", "0.05", "--json", "--cores", "1", "--", "echo", "hello") == 0
+    found = json.loads(on.out)
+    assert (found["status"], found["pool"], found["stage"]) == ("done", "cpu-1", "command")
+    assert "hello" in on.err
+
+
+@pytest.mark.parametrize("text", ["{{{", '{"samples": -1}', '{"samples": 1, "more": 2}', ""])
+def test_garbage_in_the_progress_file_changes_nothing(on: Exec, text: str) -> None:
+    assert on.run("--budget", "0.05", "--", "bash", "-c", f"echo '{text}' > $SHOESTRING_PROGRESS") == 0
+    assert on.receipts()[-1].status == "done"
+    assert CommandProgress.model_validate_json('{"samples": 3}').total is None

@@ -1,0 +1,148 @@
+"""Run commands inside budgets, with the real command line, and time them from outside."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from commands import command
+
+from shoestring.backends.folder_store import FolderStore
+from shoestring.core import store_layout
+from shoestring.core.receipt import Receipt
+from shoestring.data.run_records import read_record
+
+START_S = 20.0
+GRACE_S = 0.5
+
+
+@dataclass
+class Exec:
+    """A folder with a store and the scripts of its commands. `wall_s`: of the last command, from outside."""
+
+    folder: Path
+    world: Path
+    wall_s: float = 0.0
+    err: str = ""
+    out: str = ""
+    _processes: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    @property
+    def store(self) -> FolderStore:
+        return FolderStore(self.folder / "store")
+
+    def script(self, name: str, text: str) -> str:
+        (self.folder / name).write_text(text)
+        return name
+
+    def arguments(self, *words: str) -> list[str]:
+        cut = words.index("--") if "--" in words else len(words)
+        where = ["--world", str(self.world), "--store", str(self.folder / "store")]
+        return [*command("exec"), *words[:cut], *where, *words[cut:]]
+
+    def start(self, *words: str, **options: Any) -> subprocess.Popen[str]:
+        """Start a command line, which `--` divides from the command."""
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL} | options
+        process = subprocess.Popen(self.arguments(*words), cwd=self.folder, text=True, **pipes)
+        self._processes.append(process)
+        return process
+
+    def run(self, *words: str) -> int:
+        """Run a command line to its end; return its exit code."""
+        began_s = time.monotonic()
+        self.out, self.err = (process := self.start(*words)).communicate(timeout=120)
+        self.wall_s = time.monotonic() - began_s
+        return process.returncode
+
+    def short(self, usd: str, *argv: str) -> int:
+        """Run a command with a short grace."""
+        return self.run("--budget", usd, "--grace", str(GRACE_S), "--", *argv)
+
+    def receipts(self) -> list[Receipt]:
+        """The receipts of all attempts, oldest first."""
+        keys = [key for key in self.store.list(store_layout.RUNS) if "/receipts/" in key]
+        found = [read_record(self.store, key, Receipt) for key in keys]
+        return sorted(found, key=lambda each: each.started_at)
+
+    @property
+    def run_id(self) -> str:
+        return self.receipts()[-1].run_id
+
+    def wall_usd(self) -> Decimal:
+        """What the last command cost by the clock on the wall."""
+        return self.receipts()[-1].prices[0].usd_per_hour * Decimal(str(self.wall_s)) / 3600
+
+    def saved(self, name: str) -> Any:
+        """JSON that a script wrote, once it has."""
+        return json.loads(self.wait_for(name))
+
+    def wait_for(self, name: str) -> str:
+        """Return the text of a file once it has some. Raises TimeoutError."""
+        due_s = time.monotonic() + START_S
+        while time.monotonic() < due_s:
+            path = self.folder / name
+            if path.exists() and (text := path.read_text()):
+                return text
+            time.sleep(0.05)
+        raise TimeoutError(name)
+
+    def close(self) -> None:
+        for process in self._processes:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+
+
+def is_alive(pid: int) -> bool:
+    """Return whether a process runs: not one that has ended and was not waited for."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def wait_until_gone(pid: int, seconds: float = 15.0) -> None:
+    due_s = time.monotonic() + seconds
+    while is_alive(pid) and time.monotonic() < due_s:
+        time.sleep(0.05)
+    assert not is_alive(pid)
+
+
+PYTHON = sys.executable
+WAIT = """\
+import os, pathlib, time
+pathlib.Path("pid").write_text(str(os.getpid()))
+while True: time.sleep(0.05)
+"""
+IGNORE = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + WAIT
+COUNT = """\
+import os, pathlib, time
+path = pathlib.Path(os.environ["SHOESTRING_CHECKPOINTS"]) / "deep" / "n.txt"
+path.parent.mkdir(exist_ok=True)
+number = int(path.read_text()) if path.exists() else 0
+pathlib.Path("began").write_text(str(number))
+while True:
+    number += 1
+    time.sleep(0.02 if number % 50 else 0.8)
+    new = path.with_suffix(".new")
+    new.write_text(str(number))
+    new.rename(path)
+"""
+READER = """\
+number=0
+while true; do
+  number=$((number + 1))
+  echo "{\\"samples\\": $number, \\"total\\": 1000, \\"loss\\": 0.25}" > "$SHOESTRING_PROGRESS.new"
+  mv "$SHOESTRING_PROGRESS.new" "$SHOESTRING_PROGRESS"
+  cp "$SHOESTRING_BUDGET" budget.new && mv budget.new budget.json
+  if grep -q '"should_stop": true' budget.json; then exit 0; fi
+  sleep 0.1
+done
+"""

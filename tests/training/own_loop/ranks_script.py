@@ -1,0 +1,47 @@
+"""`ranks_script.py RANK RENDEZVOUS SECONDS FOLDER`: one of two processes that train a model together.
+
+The second one is slower, and its own clock would end it at another step.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import torch
+from torch import distributed, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+from shoestring.budget import Budget, budgeted
+
+
+def main(rank: int, rendezvous: str, seconds: float, folder: str) -> None:
+    distributed.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=2)
+    torch.manual_seed(rank)
+    data = TensorDataset(torch.arange(64.0).reshape(64, 1) / 64)
+    sampler: DistributedSampler[tuple[torch.Tensor, ...]] = DistributedSampler(data, 2, rank)
+    loader = DataLoader(data, batch_size=4, sampler=sampler)
+    model = DistributedDataParallel(nn.Linear(1, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    budget = Budget(seconds=seconds if rank == 0 else 10 * seconds, checkpoints=folder)
+    rates, epochs = [], []
+    for epoch in budget.epochs():
+        sampler.set_epoch(epoch)
+        epochs.append(epoch)
+        for (batch,) in budgeted(loader, model, optimizer, budget):
+            optimizer.zero_grad()
+            model(batch).pow(2).mean().backward()
+            optimizer.step()
+            rates.append(round(optimizer.param_groups[0]["lr"], 12))
+            time.sleep(0.005 * (1 + rank))
+        budget.report(loss=0.5)
+    weight = float(next(model.parameters()).detach().flatten()[0])
+    print(
+        len(rates), epochs[0], epochs[-1], hash(tuple(rates)), rates[-1] if rates else 0.0, weight, flush=True
+    )
+    distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2], float(sys.argv[3]), sys.argv[4])

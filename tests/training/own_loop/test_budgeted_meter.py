@@ -1,0 +1,96 @@
+"""A training whose budget a meter writes to a file: the price moves, and the meter asks to stop."""
+
+from __future__ import annotations
+
+import itertools
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from clocks import StillClock
+from small_trainings import PEAK, SmallTraining
+
+from shoestring.budget import Budget
+from shoestring.core.record import record_bytes
+from shoestring.spending.budget_file import BudgetFile
+from shoestring.training.own_loop.saved_state import checkpoint_files
+
+pytestmark = pytest.mark.filterwarnings("ignore:no folder for checkpoints")
+BUDGET_USD = Decimal(1)
+
+
+class StillMeter:
+    """A meter of $1 that a clock advances. `prices`: dollars per second from each moment on."""
+
+    def __init__(self, path: Path, clock: StillClock, prices: dict[float, Decimal]) -> None:
+        self._path, self._clock, self._prices = path, clock, prices
+        self.asked_at_s = float("inf")
+        self.write()
+
+    def spent_usd(self) -> Decimal:
+        """Return what the time so far has cost."""
+        starts = [*self._prices, float("inf")]
+        return sum(
+            (
+                Decimal(max(0.0, min(self._clock.at_s, end) - start)) * self._prices[start]
+                for start, end in itertools.pairwise(starts)
+            ),
+            Decimal(0),
+        )
+
+    def write(self) -> None:
+        left_usd = max(Decimal(0), BUDGET_USD - self.spent_usd())
+        price = next(self._prices[start] for start in reversed(self._prices) if start <= self._clock.at_s)
+        should_stop = left_usd == 0 or self._clock.at_s >= self.asked_at_s
+        file = BudgetFile(
+            run_id="one",
+            attempt=1,
+            usd_left=left_usd,
+            usd_per_hour=price * 3600,
+            seconds_left=float(left_usd / price),
+            share_gone=float(1 - left_usd / BUDGET_USD),
+            should_stop=should_stop,
+            stop_reason="guardrail" if should_stop else "",
+            grace_s=30.0,
+            written_at=self._clock.now(),
+        )
+        new = self._path.with_suffix(".new")
+        new.write_bytes(record_bytes(file))
+        new.replace(self._path)
+
+
+def metered(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, prices: dict[float, Decimal]
+) -> tuple[SmallTraining, StillMeter]:
+    """Return a training whose meter writes after each step."""
+    monkeypatch.setenv("SHOESTRING_BUDGET", str(folder / "budget.json"))
+    monkeypatch.setenv("SHOESTRING_CHECKPOINTS", str(folder / "checkpoints"))
+    training = SmallTraining(validation_s=4)
+    meter = StillMeter(folder / "budget.json", training.clock, prices)
+    training.after_step = lambda step: meter.write()
+    return training, meter
+
+
+@pytest.mark.parametrize("factor", ["1", "2", "0.5"])
+def test_a_price_that_moves_ends_the_training_inside_its_dollars(
+    factor: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = Decimal("0.0025")
+    training, meter = metered(tmp_path, monkeypatch, {0: first, 150: first * Decimal(factor)})
+    training.run(Budget.here(monotonic_s=training.clock.monotonic_s))
+    assert Decimal("0.95") < meter.spent_usd() <= 1
+    assert max(training.rates) == pytest.approx(PEAK)
+    last = training.rates[-len(training.rates) // 20 :]
+    assert sum(last) / len(last) < 0.05 * PEAK
+
+
+def test_a_meter_that_asks_to_stop_gets_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    training, meter = metered(tmp_path, monkeypatch, {0: Decimal("0.0025")})
+    meter.asked_at_s = 77.0
+    budget = Budget.here(monotonic_s=training.clock.monotonic_s)
+    training.run(budget)
+    assert training.clock.at_s < 77 + 10
+    newest = checkpoint_files(tmp_path / "checkpoints")[0]
+    assert int(newest.stem.split("-")[1]) == len(training.rates)
+    assert budget.should_stop
+    assert budget.checkpoint == tmp_path / "checkpoints"

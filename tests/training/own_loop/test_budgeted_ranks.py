@@ -1,0 +1,49 @@
+"""Processes that train together end at the same step, with the same rates."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shoestring.training.own_loop.saved_state import checkpoint_files
+
+SCRIPT = Path(__file__).parent / "ranks_script.py"
+
+
+def train(folder: Path, seconds: float, name: str) -> list[list[str]]:
+    """Run two ranks; return what each printed."""
+    started = [
+        subprocess.Popen(
+            [sys.executable, SCRIPT, str(rank), folder / name, str(seconds), folder / "checkpoints"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    outputs = [each.communicate(timeout=120) for each in started]
+    assert [each.returncode for each in started] == [0, 0], outputs
+    return [out.split() for out, _ in outputs]
+
+
+def test_both_ranks_end_at_the_same_step_with_the_same_rates(tmp_path: Path) -> None:
+    first, second = train(tmp_path, 2.5, "rendezvous")
+    assert first == second
+    assert int(first[0]) > 10
+    assert float(first[4]) < 0.05
+
+
+@pytest.mark.slow
+def test_both_ranks_resume_from_one_checkpoint(tmp_path: Path) -> None:
+    first = train(tmp_path, 1.0, "first")
+    steps = int(checkpoint_files(tmp_path / "checkpoints")[0].stem.split("-")[1])
+    assert steps == int(first[0][0])
+    rest = train(tmp_path, 3.0, "rest")
+    assert rest[0] == rest[1]
+    assert int(rest[0][0]) > 5
+    assert rest[0][1] == first[0][2]
+    newest = checkpoint_files(tmp_path / "checkpoints")[0]
+    assert int(newest.stem.split("-")[1]) == steps + int(rest[0][0])
