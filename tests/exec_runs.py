@@ -130,7 +130,7 @@ number = int(path.read_text()) if path.exists() else 0
 pathlib.Path("began").write_text(str(number))
 while True:
     number += 1
-    time.sleep(0.02 if number % 50 else 0.8)
+    time.sleep(0.02 if number % 50 else 1.5)
     new = path.with_suffix(".new")
     new.write_text(str(number))
     new.rename(path)

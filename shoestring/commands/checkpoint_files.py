@@ -27,6 +27,7 @@ UNFINISHED = (".new", ".tmp")
 """Names of files that a program writes before it renames them end like this; they are not kept."""
 QUIET_S = 0.5
 """A program that has not changed a file for this long has probably finished writing them."""
+LOOK_EVERY_S = 0.1
 UNKNOWN_BYTES_PER_S = 50e6
 """How quickly files are expected to reach the store before any did."""
 
@@ -90,15 +91,19 @@ class CheckpointFiles:
             size for path, (size, changed) in self._look().items() if self._is_new(path, size, changed)
         )
 
-    def save_if_quiet(self, wait: Callable[[float], object]) -> bool:
-        """Copy the files if some are new, and none changes within `QUIET_S`; return whether it did. `wait`
-        waits for seconds."""
-        before = self._look()
-        if before == self._copied:
-            return False
-        wait(QUIET_S)
+    def save_when_quiet(self, wait: Callable[[float], object]) -> bool:
+        """Copy the files, if some are new, at the first moment when none has changed for `QUIET_S`; return
+        whether it did. `wait` waits for seconds, and returns true at the end of the command.
+        """
+        seen, quiet_s = self._look(), 0.0
+        while seen != self._copied and quiet_s < QUIET_S:
+            if wait(LOOK_EVERY_S):
+                return False
+            quiet_s += LOOK_EVERY_S
+            if (now := self._look()) != seen:
+                seen, quiet_s = now, 0.0
         try:
-            return self._look() == before and self.save()
+            return self.save()
         except FileNotFoundError:
             # The command deleted one of them.
             return False

@@ -177,7 +177,7 @@ class CommandRun:
         def copy() -> None:
             while not group.ended.wait(COPY_EVERY_S):
                 try:
-                    self.files.save_if_quiet(group.ended.wait)
+                    self.files.save_when_quiet(group.ended.wait)
                 except (ShoestringError, OSError) as error:
                     # The next copy may succeed, and the last one reports what is wrong.
                     self.copy_fault = str(error)

@@ -98,9 +98,18 @@ def test_a_file_that_is_still_being_written_waits(tmp_path: Path) -> None:
     files = CheckpointFiles(store, "r", 1, folder)
     files.restore()
     fill(folder, {"a.pt": "a"})
-    assert not files.save_if_quiet(lambda _: fill(folder, {"a.pt": "longer"}))
-    assert files.save_if_quiet(lambda _: None) and not files.save_if_quiet(lambda _: None)
-    assert restored(store, 2, tmp_path / "next") == {"a.pt": "longer"}
+    texts = iter(f"{number} so far" for number in range(7))
+
+    def wait(_: float) -> bool:
+        if text := next(texts, ""):
+            fill(folder, {"a.pt": text})
+        assert text or content(folder) == {"a.pt": "6 so far"}
+        return False
+
+    assert not files.save_when_quiet(lambda _: True)
+    assert files.save_when_quiet(wait) and not next(texts, "")
+    assert not files.save_when_quiet(lambda _: False)
+    assert restored(store, 2, tmp_path / "next") == {"a.pt": "6 so far"}
 
 
 def test_an_attempt_that_was_taken_for_lost_does_not_overwrite_the_next_ones_files(tmp_path: Path) -> None:

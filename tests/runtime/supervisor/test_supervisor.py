@@ -45,7 +45,7 @@ from shoestring.runtime.supervisor.child import ChildResult
 from shoestring.runtime.supervisor.child_process import child_result
 from shoestring.runtime.supervisor.migration_check import make_monitor
 from shoestring.runtime.supervisor.run_stage import settle_and_record
-from shoestring.runtime.supervisor.supervisor import GRACE_S, supervise, watch_child
+from shoestring.runtime.supervisor.supervisor import supervise, watch_child
 from shoestring.spending.heartbeat import last_heartbeat
 from shoestring.spending.meter import cost_usd
 
@@ -88,7 +88,7 @@ def test_a_child_that_ignores_term_is_killed_after_its_grace_period(
     began.attempt.stop("the test is over")
     watch_until_end(began.attempt, child, tmp_path)
     assert child.returncode == -signal.SIGKILL
-    assert began.world.clock.monotonic_s() - began.attempt.stopping_since_s > GRACE_S
+    assert began.world.clock.monotonic_s() - began.attempt.stopping_since_s > began.attempt.grace_s
     assert child_result(began.attempt, child, tmp_path) == ChildResult(
         status="stopped", cause="stop-requested", reason="the test is over"
     )
