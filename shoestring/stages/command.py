@@ -200,6 +200,9 @@ class CommandRun:
     def outcome(self, code: int) -> StageOutcome:
         """Return how the command ended. Raises StageStopped, CommandFailed."""
         reason, cause = self.stopped
+        if cause == "money" and not code and self.budget.was_read:
+            # It ended by itself: SIGTERM met it while it wrote its results.
+            reason = ""
         fault = f"; its files could not be copied: {self.copy_fault}" if self.copy_fault else ""
         if reason:
             # Its supervisor has a reason of its own.

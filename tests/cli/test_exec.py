@@ -92,6 +92,18 @@ def test_a_script_in_another_language_reads_its_budget_and_stops_by_itself(on: E
     assert receipt.spent_usd <= Decimal(little_usd)
 
 
+def test_a_script_that_writes_its_results_when_sigterm_arrives_is_done(on: Exec, little_usd: str) -> None:
+    slow = "trap '' TERM\n" + READER.replace("then exit 0", "then sleep 3; echo wrote > results; exit 0")
+    usd = 2 * Decimal(little_usd)
+    words = ("--budget", f"{usd:.6f}", "--grace", "4", "--", "bash")
+    assert on.run(*words, on.script("slow.sh", slow)) == 0, on.err
+    assert on.wait_for("results") == "wrote\n"
+    receipt = on.receipts()[-1]
+    assert (receipt.status, receipt.reason) == ("done", "") and receipt.outcome is not None
+    assert receipt.outcome.stop_reason == "it stopped by itself when its budget was used up"
+    assert receipt.spent_usd <= usd and on.wall_usd() <= usd
+
+
 def test_a_resumed_command_finds_its_files_and_its_share_goes_on(on: Exec, little_usd: str) -> None:
     script = on.script("count.py", COUNT)
     assert on.short(little_usd, PYTHON, script) == 1

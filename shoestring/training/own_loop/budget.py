@@ -124,6 +124,7 @@ class Budget:
                     break
                 loop.position.epoch += 1
             self._close()
+            loop.termination.is_awaited = bool(loop.stop_reason) and loop.source.has_meter
 
     def report(self, *, loss: SupportsFloat | None = None, **metrics: object) -> None:
         """Report a validation's loss. Other metrics are accepted, and not written.

@@ -18,6 +18,10 @@ OLD_FILE_S = 60.0
 
 
 class BudgetSource(Protocol):
+    """`has_meter`: a meter ends the script by SIGTERM, and by SIGKILL after its grace."""
+
+    has_meter: bool
+
     def read(self, now_s: float) -> BudgetReading:
         """Return what is left. `now_s`: of the monotonic clock."""
         ...
@@ -25,6 +29,8 @@ class BudgetSource(Protocol):
 
 class TimeBudget:
     """Seconds that a script named. `spent_s`: those of earlier attempts."""
+
+    has_meter = False
 
     def __init__(self, total_s: float, began_s: float, spent_s: float = 0.0) -> None:
         self.total_s, self._began_s = total_s, began_s - spent_s
@@ -44,6 +50,8 @@ class MeteredBudget:
 
     A file that cannot be read keeps the last one valid. Raises DataError if there is no last one.
     """
+
+    has_meter = True
 
     def __init__(self, path: Path, now_s: float) -> None:
         self._path, self._is_old = path, False

@@ -14,10 +14,13 @@ class Termination:
     """A context in which SIGTERM sets `requested`, and is passed to the handler of before.
 
     Python allows handlers only in the main thread: elsewhere, nothing changes. Contexts may be nested.
+
+    `is_awaited`: the budget has ended, and SIGTERM follows while the script writes its results. A script
+    without a handler of its own ignores it from the end of the context on.
     """
 
     def __init__(self) -> None:
-        self.requested, self._depth = False, 0
+        self.requested, self.is_awaited, self._depth = False, False, 0
         self._is_installed, self._pid = False, os.getpid()
         self._before: object = None
 
@@ -36,6 +39,8 @@ class Termination:
             # A handler that the script has set since then stays.
             if signal.getsignal(signal.SIGTERM) == self._receive:
                 self._restore()
+                if self.is_awaited and self._before == signal.SIG_DFL:
+                    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
     def _restore(self) -> None:
         is_known = callable(self._before) or isinstance(self._before, int)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import signal
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 
@@ -94,3 +96,29 @@ def test_a_meter_that_asks_to_stop_gets_a_checkpoint(tmp_path: Path, monkeypatch
     assert int(newest.stem.split("-")[1]) == len(training.rates)
     assert budget.should_stop
     assert budget.checkpoint == tmp_path / "checkpoints"
+
+
+@pytest.fixture
+def usual_sigterm() -> Iterator[None]:
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.usefixtures("usual_sigterm")
+def test_sigterm_does_not_end_a_script_that_writes_its_results_at_the_end_of_its_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training, _ = metered(tmp_path, monkeypatch, {0: Decimal("0.0025")})
+    training.run(Budget.here(monotonic_s=training.clock.monotonic_s))
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_IGN
+
+
+@pytest.mark.usefixtures("usual_sigterm")
+@pytest.mark.filterwarnings("ignore:the 2 epochs ended")
+def test_sigterm_ends_a_script_whose_epochs_end_before_its_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training, _ = metered(tmp_path, monkeypatch, {0: Decimal("0.0025")})
+    training.run(Budget.here(monotonic_s=training.clock.monotonic_s), epochs=2)
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
