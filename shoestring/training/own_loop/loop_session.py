@@ -89,6 +89,7 @@ class LoopSession:
         """Yield batches of one pass, until `_may_train` refuses the next."""
         loop, at = self.loop, self.loop.position
         found = self._begin_pass(loader)
+        is_resumed = at.batches_in_pass > 0
         rows, clock_s = rows_per_batch(loader), loop.monotonic_s
         is_alone, hook = self._ranks.world_size == 1, self._hook
         while True:
@@ -98,6 +99,11 @@ class LoopSession:
             else:
                 hook.share = min(1.0, hook.share + self._share_per_step)
             batch = found.next()
+            if batch is END and is_resumed and not at.is_finished:
+                # The earlier attempt ended after the last batch, before it saw that there was no other one.
+                found, is_resumed = self._begin_pass(loader), False
+                continue
+            is_resumed = False
             if batch is END:
                 # The last batch of a pass may be a smaller one.
                 at.samples -= max(0, rows * at.batches_in_pass - rows_per_pass(loader, rows))
@@ -166,9 +172,13 @@ class LoopSession:
 
     def _may_train(self) -> bool:
         """Look at the budget. Return False where the batches end here, on all ranks."""
+        at = self.loop.position
+        # A pass whose last batch was trained is not resumed.
+        if self._pass_length is not None and at.batches_in_pass >= self._pass_length:
+            at.is_finished = True
         share, per_step, action, steps = self._ranks.from_first(self._decision())
         self._hook.share, self._share_per_step = max(share, self._hook.share), per_step
-        self._next_look = self.loop.position.batches + int(steps)
+        self._next_look = at.batches + int(steps)
         if action == NextStep.SAVE:
             self.save()
             self._looked_s = self.loop.monotonic_s()
