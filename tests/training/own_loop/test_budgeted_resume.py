@@ -296,24 +296,3 @@ def test_all_random_generators_are_restored() -> None:
     draw()
     set_random_states(states)
     assert draw() == drawn
-
-
-@pytest.mark.filterwarnings("ignore:the loader has no position")
-@pytest.mark.parametrize("kind", ["shuffled", "stream", "list"])
-def test_an_attempt_that_ends_with_the_last_batch_of_a_pass_is_followed_by_a_pass_with_batches(
-    kind: str, tmp_path: Path
-) -> None:
-    torch.manual_seed(5)
-    rows = CountedRows(ROWS)
-    training = SmallTraining(rows=rows, loader=LOADERS[kind](rows))
-    budget = Budget(seconds=5000, checkpoints=tmp_path, monotonic_s=training.clock.monotonic_s)
-
-    def stop_after_two_passes(step: int) -> None:
-        budget.loop.termination.requested = step == 20
-
-    training.after_step = stop_after_two_passes
-    training.run(budget, steps=STEPS)
-    assert newest(tmp_path) == len(training.rates) == 20
-    rest = attempt(kind, tmp_path)
-    assert all(rest.seen) and [len(epoch) for epoch in rest.seen[:2]] == [ROWS, ROWS]
-    assert len(rest.rates) == STEPS - 20
