@@ -8,6 +8,7 @@ needs no artifact repository.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from shoestring.pipelines.argo_templates import (
 )
 from shoestring.pipelines.kubeflow import PIPELINES
 from shoestring.pipelines.routed import USER_ID
-from shoestring.pipelines.stage_graph import ExternalStage, Yaml, routed_stages
+from shoestring.pipelines.stage_graph import ExternalStage, Stage, Yaml, routed_stages
 
 RECIPES = sorted(path.stem for path in (Path(__file__).parent / "recipes").glob("*.yaml"))
 API_VERSION = "argoproj.io/v1alpha1"
@@ -50,7 +51,7 @@ def workflow_template(pipeline: Any) -> Yaml:
         "entrypoint": "run",
         "onExit": "settle",
         "serviceAccountName": "shoestring-stage",
-        "arguments": {"parameters": workflow_parameters()},
+        "arguments": {"parameters": workflow_parameters(takes_recipe(stages))},
         "volumes": workflow_volumes(),
         "securityContext": {
             "runAsNonRoot": True,
@@ -101,8 +102,13 @@ def with_container_defaults(templates: list[Yaml], external: set[str]) -> Yaml:
     return {"templates": complete}
 
 
-def workflow_parameters() -> list[Yaml]:
-    """Return the parameters of a run; empty, 0 and -1 mean the recipe's values."""
+def takes_recipe(stages: list[Stage]) -> bool:
+    """Return whether the runs of a pipeline have a recipe; those of a pipeline of commands have a job."""
+    return not any("job" in json.loads(stage.needs) for stage in stages)
+
+
+def workflow_parameters(has_recipe: bool) -> list[Yaml]:
+    """Return the parameters of a run; empty, 0 and -1 mean the values of the recipe, or of the job."""
     defaults = {
         "run_id": "{{workflow.uid}}",
         "budget_usd": "",
@@ -110,7 +116,8 @@ def workflow_parameters() -> list[Yaml]:
         "seed": "-1",
         "approve": "no",
     }
-    return [{"name": "recipe"}, *parameter_values(defaults)]
+    recipe: list[Yaml] = [{"name": "recipe"}] if has_recipe else parameter_values({"recipe": ""})
+    return [*recipe, *parameter_values(defaults)]
 
 
 def workflow_volumes() -> list[Yaml]:

@@ -163,44 +163,53 @@ def stage_template(stage: Stage) -> Yaml:
 
 
 def external_template(stage: ExternalStage) -> Yaml:
-    """Return the template of an external component: its own image, and no credentials of the store. The
-    restricted level, which ours keep, leaves it a file system that it can write.
+    """Return the template of an external component: its own image, and no credentials of the store unless it
+    has a meter. The restricted level, which ours keep, leaves it a file system that it can write.
     """
-    folder = {"name": "scratch", "mountPath": OUTPUTS}
+    folder, container = {"name": "scratch", "mountPath": OUTPUTS}, stage.container
+    mounts = [folder] if stage.outputs else []
+    if stage.is_metered:
+        common = container_defaults()
+        mounts += common["volumeMounts"]
+        container = common | container | {"env": [*common["env"], *container["env"]]}
     return {
         "name": stage.name,
-        "inputs": declare_parameters("patch", *stage.values),
+        "inputs": declare_parameters(*decided_for(stage), *stage.values),
         "outputs": file_outputs(**{name: f"{OUTPUTS}/{name}" for name in stage.outputs}),
         "metadata": pod_labels(stage.name),
         "serviceAccountName": "shoestring-stage",
-        "container": stage.container
+        "container": container
         | {"securityContext": RESTRICTED | {"readOnlyRootFilesystem": False}}
-        | ({"volumeMounts": [folder]} if stage.outputs else {}),
+        | ({"volumeMounts": mounts} if mounts else {}),
         "podSpecPatch": "{{inputs.parameters.patch}}",
     }
+
+
+def has_meter(stage: Stage) -> bool:
+    return isinstance(stage, RoutedStage) or stage.is_metered
+
+
+def decided_for(stage: Stage) -> list[str]:
+    """Return the outputs of its router that a stage's pod is given."""
+    return ["patch", "decision_key"] if has_meter(stage) else ["patch"]
 
 
 def routed_template(stage: Stage) -> Yaml:
     """Return the template of route and stage, which are retried together: a lost pod needs a placement for
     the current prices.
 
-    It is not retried after a refusal, since the router would refuse again. An external component is not
+    It is not retried after a refusal, since the router would refuse again. A component without a meter is not
     retried at all: it would begin again, whatever the reason of its end was.
     """
-    reads, decides, outputs = list(stage.arguments), ["patch"], ["key"]
     key_of = {"upstream": stage.upstream, "side_input": stage.side_input}
     if isinstance(stage, RoutedStage):
-        decides.append("decision_key")
+        outputs, passed = ["key"], forward_inputs(*stage.producers)
         routing = {name: forward_inputs(key)[key] if key else "" for name, key in key_of.items()}
-        passed = forward_inputs(*stage.producers)
-        retry = {
-            "retryStrategy": RETRY | {"expression": "'{{workflow.outputs.parameters.refused}}' != 'yes'"}
-        }
     else:
-        outputs = list(stage.outputs)
+        outputs, passed = list(stage.outputs), forward_inputs(*stage.values)
         routing = {name: forward_inputs(name)[name] if key else "" for name, key in key_of.items()}
-        passed, retry = forward_inputs(*stage.values), {}
-    decided = {name: f"{{{{tasks.route.outputs.parameters.{name}}}}}" for name in decides}
+    retry = RETRY | {"expression": "'{{workflow.outputs.parameters.refused}}' != 'yes'"}
+    decided = {name: f"{{{{tasks.route.outputs.parameters.{name}}}}}" for name in decided_for(stage)}
     tasks = [
         ("route", "route", {"stage": stage.name, "needs": stage.needs} | routing),
         ("stage", stage.name, decided | passed),
@@ -208,9 +217,9 @@ def routed_template(stage: Stage) -> Yaml:
     made = [{"name": name, "valueFrom": {"parameter": output_of("stage", name)}} for name in outputs]
     return {
         "name": f"{stage.name}-routed",
-        "inputs": declare_parameters(*reads),
+        "inputs": declare_parameters(*stage.arguments),
         "outputs": {"parameters": made},
-        **retry,
+        **({"retryStrategy": retry} if has_meter(stage) else {}),
         "dag": {
             "tasks": [
                 {"name": name, "template": template}

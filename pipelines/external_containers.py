@@ -1,13 +1,20 @@
-"""The container of another author's component, for an engine that runs it without KFP's launcher."""
+"""The container of another author's component: as a command with a meter, and for an engine that runs it
+without KFP's launcher.
+"""
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from kfp.dsl.container_component_class import ContainerComponent
+from kfp.dsl.structures import InputSpec
+
 from shoestring.core.errors import UsageError
+from shoestring.data.job import Command
 
 Yaml = dict[str, Any]
 
@@ -24,7 +31,69 @@ PLACED_BY_ROUTER = {"nodeAffinity", "nodeSelector", "tolerations", "podMetadata"
 PLACEHOLDER = re.compile(r"\{\{\$[^{}]*\}\}")
 INPUT_PLACEHOLDER = re.compile(r"\{\{\$\.inputs\.parameters\['([^']+)'\]\}\}")
 OUTPUT_PLACEHOLDER = re.compile(r"\{\{\$\.outputs\.parameters\['([^']+)'\]\.output_file\}\}")
+METER_INPUTS = ("world", "run_id", "job_id", "decision_key")
+"""What a metered command is given beside its own inputs."""
+METER_COMMAND = ["shoestring"]
+PARAMETER_TYPES = {"String", "Integer", "Float", "Boolean", "List", "Dict"}
+PYTHON_COMPONENT = "{{$}}"
+"""Part of the arguments of a Python component."""
 CONDITIONAL = ('{"IfPresent"', '{"Concat"')
+
+
+def container_words(component: Any) -> list[Any]:
+    """Return command and arguments of a component's container."""
+    container = component.component_spec.implementation.container
+    return [] if container is None else [*(container.command or []), *(container.args or [])]
+
+
+def command_of(component: Any, grace_s: float) -> Command:
+    """Return a component's container as a command, to be shown: inputs and outputs are `{NAME}` in it."""
+    words = [OUTPUT_PLACEHOLDER.sub(r"{\1}", str(word)) for word in container_words(component)]
+    texts = tuple(INPUT_PLACEHOLDER.sub(r"{\1}", word) for word in words)
+    is_python = any(PYTHON_COMPONENT in text for text in texts)
+    return Command(argv=(component.name,) if is_python or not texts else texts, grace_s=grace_s)
+
+
+def metered_component(component: Any, stage: str, grace_s: float) -> ContainerComponent:
+    """Return a component of the same image whose container runs the same command under a meter.
+
+    Its image needs Shoestring's package. Raises UsageError: it is a Python component, or names no command.
+    """
+    words, spec = container_words(component), copy.deepcopy(component.component_spec)
+    if not words or any(PYTHON_COMPONENT in str(word) for word in words):
+        raise UsageError(
+            f"{component.name} cannot have a meter: only the command of a dsl.container_component can; name "
+            "one in its dsl.ContainerSpec, or leave out metered=True"
+        )
+    if reserved := sorted({*METER_INPUTS} & {*(spec.inputs or {})}):
+        raise UsageError(
+            f"{component.name} has an input {reserved[0]}, which its meter has, too: rename the input"
+        )
+    spec.inputs = (spec.inputs or {}) | {name: InputSpec(type="String") for name in METER_INPUTS}
+    options = [
+        word for name in METER_INPUTS for word in (f"--{name.replace('_', '-')}", placeholder("inputs", name))
+    ]
+    outputs = [
+        word
+        for name, output in (spec.outputs or {}).items()
+        if output.type in PARAMETER_TYPES
+        for word in ("--output", f"{name}={placeholder('outputs', name)}")
+    ]
+    container = spec.implementation.container
+    container.command = METER_COMMAND
+    container.args = ["stage", stage, *options, "--grace", f"{grace_s:g}", *outputs, "--", *words]
+    return ContainerComponent(spec, component.pipeline_func)
+
+
+def has_own_meter(spec: Any) -> bool:
+    """Return whether a component's container starts the meter of a command."""
+    container = spec.implementation.container
+    return container is not None and container.command == METER_COMMAND
+
+
+def placeholder(side: str, name: str) -> str:
+    """Return what KFP's launcher replaces by an input, or by the path of an output."""
+    return f"{{{{$.{side}.parameters['{name}']{'.output_file' if side == 'outputs' else ''}}}}}"
 
 
 def parameters_of(component: Yaml, side: str) -> dict[str, Yaml]:
@@ -36,11 +105,12 @@ def parameters_of(component: Yaml, side: str) -> dict[str, Yaml]:
 
 
 def external_container(
-    task: str, component: Yaml, executor: Yaml, platform: Yaml, given: Collection[str]
+    task: str, component: Yaml, executor: Yaml, platform: Collection[str], given: Collection[str]
 ) -> Yaml:
     """Return image, command, args and environment of a component's container, with Argo's references.
 
-    `given`: the inputs that have a value. `platform`: what KFP's extension for Kubernetes sets for the pod.
+    `given`: the inputs that have a value. `platform`: the names of what KFP's extension for Kubernetes sets
+    for the pod.
 
     Raises:
         UsageError: it has artifacts, or anything else that only Kubeflow gives a pod.
@@ -74,7 +144,7 @@ def check_placeholders(task: str, text: str) -> None:
     if found := PLACEHOLDER.search(text):
         why = (
             "it is a Python component, which KFP's launcher runs: make it a dsl.container_component"
-            if found[0] == "{{$}}"
+            if found[0] == PYTHON_COMPONENT
             else f"it uses {found[0]}, which KFP's launcher replaces: pass an input"
         )
         raise UsageError(f"Argo cannot run {task}: {why}, or compile it for Kubeflow")

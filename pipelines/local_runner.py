@@ -12,8 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
+from google.protobuf.json_format import MessageToDict
 from kfp import components, local
 
+from shoestring.core.errors import UsageError
+from shoestring.pipelines.external_containers import PYTHON_COMPONENT
 from shoestring.pipelines.kubeflow import write
 from shoestring.pipelines.train import train_pipeline
 
@@ -24,8 +27,9 @@ END_LINES = 20
 def run_locally(arguments: dict[str, Any], log: Path, pipeline: Any = train_pipeline) -> bool:
     """Compile and run a pipeline; append what its steps print to `log`.
 
-    Return True if every step succeeded.
+    Return True if every step succeeded. Raises UsageError: a step is a container.
     """
+    check_no_containers(pipeline)
     with (
         tempfile.TemporaryDirectory(prefix="shoestring-kfp-") as folder,
         log.open("a", encoding="utf-8") as out,
@@ -33,6 +37,17 @@ def run_locally(arguments: dict[str, Any], log: Path, pipeline: Any = train_pipe
         with redirect_output(out):
             compiled = write(pipeline, Path(folder) / "pipeline.yaml")
         return run_compiled(compiled, arguments, log)
+
+
+def check_no_containers(pipeline: Any) -> None:
+    """Raise UsageError if a step of a pipeline is a container, which the local runner cannot run."""
+    executors = MessageToDict(pipeline.pipeline_spec)["deploymentSpec"]["executors"]
+    for label, executor in executors.items():
+        if not any(PYTHON_COMPONENT in word for word in executor.get("container", {}).get("args", [])):
+            raise UsageError(
+                f"{label.removeprefix('exec-')} is a container, and KFP's local runner runs none: run its "
+                "command on this machine with `shoestring exec`, or the pipeline on a cluster"
+            )
 
 
 def run_compiled(compiled: Path, arguments: dict[str, Any], log: Path) -> bool:

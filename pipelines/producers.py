@@ -16,6 +16,7 @@ from kfp.dsl import pipeline_channel, pipeline_context, tasks_group
 
 from shoestring.core.errors import UsageError
 from shoestring.core.types import Need
+from shoestring.pipelines.external_containers import has_own_meter
 from shoestring.routing.dag import build_dag
 from shoestring.routing.placement import ROUTE, STAGE_LABEL
 from shoestring.runtime.admission.stage_request import RemainingStages
@@ -94,7 +95,9 @@ def check_reads_no_data(stage: str, channels: list[Any]) -> None:
 
 
 def data_sources(channels: list[Any]) -> list[str]:
-    """Return the nearest stages behind `channels` that write a data set; external components write none."""
+    """Return the nearest stages behind `channels` that write a data set; external components and commands
+    write none.
+    """
     waiting, reached, sources = [each.task for each in channels], set[str](), list[str]()
     for task in waiting:
         if task.name in reached:
@@ -102,7 +105,7 @@ def data_sources(channels: list[Any]) -> list[str]:
         reached.add(task.name)
         if isinstance(task, tasks_group.TasksGroup):
             waiting += [*task.tasks, *task.groups]
-        elif "decision_key" in task.inputs:
+        elif "decision_key" in task.inputs and not has_own_meter(task.component_spec):
             sources.append(pod_label(task))
         else:
             waiting += [each.task for each in task.channel_inputs if each.task_name]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 
 from kfp import dsl, kubernetes
@@ -17,12 +16,16 @@ from shoestring.config.world import WORLD_FILES
 from shoestring.core.errors import UsageError
 from shoestring.core.record import SCHEMA_VERSION
 from shoestring.core.types import Need
-from shoestring.data.storage.import_closure import import_closure
+from shoestring.data.job import DEFAULT_GRACE_S, Job
+from shoestring.pipelines.external_containers import command_of, metered_component
 from shoestring.pipelines.producers import find_producers
 from shoestring.routing.dag import build_dag
 from shoestring.routing.dag import stages_from as stages_from
 from shoestring.routing.placement import ROUTE, SETTLE, STAGE_LABEL, is_stage
 from shoestring.runtime.admission.stage_request import RemainingStages
+from shoestring.runtime.admission.stages import own_stage as own_stage
+from shoestring.runtime.admission.stages import stage_names
+from shoestring.stages.command import grace_of
 from shoestring.stages.work import Origin
 
 IDENTITY_FIELDS = {
@@ -34,6 +37,7 @@ IDENTITY_FIELDS = {
 USER_ID = 8737
 # More would not help often: a lost pod is created again on the same pool.
 STAGE_RETRIES = 1
+ROUTED_ARGUMENTS = {"upstream", "side_input", "after", "origin", "metered"}
 # Inputs of a task through which KFP applies a placement.
 PLACEMENT_INPUTS = {
     "cpu_request",
@@ -48,7 +52,10 @@ PLACEMENT_INPUTS = {
 
 @dataclass(frozen=True)
 class RunParameters:
-    """The pipeline's own parameters, which every step is given: values or KFP channels."""
+    """The pipeline's own parameters, which every step is given: values or KFP channels.
+
+    `recipe`: a Job in a pipeline of commands, which has no recipe.
+    """
 
     world: Any
     run_id: Any
@@ -56,21 +63,6 @@ class RunParameters:
     budget_usd: Any
     deadline_s: Any
     seed: Any
-
-
-def own_stage(module: ModuleType, **settings: Any) -> Origin:
-    """Return the origin of an author's own stage, for `routed()`.
-
-    `module` defines run(work), and may define SHARED; `run` finds `settings` in the work that it is given.
-    """
-    closure = import_closure(module.__name__)
-    return Origin(
-        module=module.__name__,
-        code=closure.digest,
-        libraries=closure.libraries,
-        settings=settings,
-        shared=getattr(module, "SHARED", True),
-    )
 
 
 def routed(
@@ -82,35 +74,36 @@ def routed(
     side_input: Any = "",
     after: Any = (),
     origin: Origin | None = None,
+    metered: bool = False,
     **inputs: Any,
 ) -> dsl.PipelineTask:
-    """Put a router in front of one stage, and place the stage's pod by the router's outputs.
-
-    The router waits for all that the stage waits for: see `find_producers`. So does what is passed to
-    `.after()` of the returned task.
+    """Put a router in front of one stage, which waits for all that the stage waits for (`find_producers`,
+    and `.after()` of the returned task), and place the stage's pod by the router's outputs.
 
     Args:
-        component: the stage's component, which is passed `inputs`. Without an input `decision_key` it is
-            external: see `external_task`.
-        needs: the NEED of this stage and of every later stage, in order, since the router plans ahead. Where
-            stages branch, each NEED names the stages that it comes `after`, and `stages_from(NEEDS, STAGE)`
-            returns this sequence.
+        component: is passed `inputs`. Without an input `decision_key` it is external: see `external_task`.
+        needs: the NEED of this stage and of every later stage, in order, since the router plans ahead; where
+            stages branch, `stages_from(NEEDS, STAGE)`.
         upstream: key of the manifest of the data that the stage reads; empty for the first stage.
         side_input: key of a second object that the stage reads. A change of either changes its result.
         after: tasks that it waits for without reading their outputs.
-        origin: for an author's own stage, the return value of `own_stage(module)`.
+        origin: for an author's own stage, `own_stage(module)`.
+        metered: whether the external component of a pipeline of commands has a meter, which its image needs.
 
     KFP's cache is off for both tasks: a task that KFP skips would never settle what its router reserved.
     Raises UsageError if the component cannot be routed.
     """
     stage, is_external = needs[0].stage, "decision_key" not in (component.component_spec.inputs or {})
-    check_component(component, stage, is_external, origin)
-    check_needs(component, needs)
+    check_component(component, needs, is_external, origin)
+    check_job(component, stage, run, is_external, metered)
     producers = find_producers(needs, inputs, upstream, side_input, after)
-    routing = router(run, remaining_stages(needs, origin, is_external), upstream, side_input)
+    remaining = remaining_stages(needs, origin, is_external and not metered)
+    routing = router(run, with_command(remaining, run, component, metered), upstream, side_input)
     producers.precede(routing)
     values = inputs | ({"origin": origin.model_dump_json()} if origin else {})
-    make = external_task if is_external else stage_task
+    make = command_task if metered else external_task if is_external else stage_task
+    if metered:
+        component = metered_component(component, stage, grace_of(needs[0]))
     task = make(component, stage, run, routing.outputs, values).set_display_name(stage)
     return forward_after(apply_placement(task, routing.outputs), routing)
 
@@ -126,6 +119,16 @@ def remaining_stages(needs: Sequence[Need], origin: Origin | None, is_external: 
     )
 
 
+def with_command(
+    remaining: RemainingStages, run: RunParameters, component: Any, metered: bool
+) -> RemainingStages:
+    """Return the stages with the job and the command of a pipeline of commands; any other's as they are."""
+    if not isinstance(run.recipe, Job):
+        return remaining
+    command = command_of(component, grace_of(remaining.needs[0]) if metered else DEFAULT_GRACE_S)
+    return remaining.model_copy(update={"job": run.recipe, "command": command})
+
+
 def stage_task(
     component: Any, stage: str, run: RunParameters, decided: Any, inputs: dict[str, Any]
 ) -> dsl.PipelineTask:
@@ -134,9 +137,16 @@ def stage_task(
     Kubeflow creates its pod once more after an eviction by the kubelet and after an exit code. That pod gets
     an attempt of its own, or ends at once where another attempt would end like the first.
     """
+    return command_task(component, stage, run, decided, inputs).set_container_image(decided["image"])
+
+
+def command_task(
+    component: Any, stage: str, run: RunParameters, decided: Any, inputs: dict[str, Any]
+) -> dsl.PipelineTask:
+    """Return the task of a stage in its component's own image; retried as in `stage_task`."""
     job_id, decision_key = dsl.PIPELINE_JOB_ID_PLACEHOLDER, decided["decision_key"]
     task = component(world=run.world, run_id=run.run_id, job_id=job_id, decision_key=decision_key, **inputs)
-    return configure_pod(task, stage).set_container_image(decided["image"]).set_retry(STAGE_RETRIES)
+    return configure_pod(task, stage).set_retry(STAGE_RETRIES)
 
 
 def external_task(
@@ -161,7 +171,7 @@ def router(run: RunParameters, needs: RemainingStages, upstream: Any, side_input
         world=run.world,
         run_id=run.run_id,
         job_id=dsl.PIPELINE_JOB_ID_PLACEHOLDER,
-        recipe=run.recipe,
+        recipe="" if isinstance(run.recipe, Job) else run.recipe,
         budget_usd=run.budget_usd,
         deadline_s=run.deadline_s,
         seed=run.seed,
@@ -171,14 +181,13 @@ def router(run: RunParameters, needs: RemainingStages, upstream: Any, side_input
     return configure_pod(task, f"{ROUTE}{stage}").set_display_name(f"route {stage}")
 
 
-def check_component(component: Any, stage: str, is_external: bool, origin: Origin | None) -> None:
+def check_component(component: Any, needs: Sequence[Need], is_external: bool, origin: Origin | None) -> None:
     """Check what would make KFP or its driver fail without a message. Raises UsageError."""
-    name, inputs = component.name, set(component.component_spec.inputs or {})
+    name, inputs, stage = component.name, set(component.component_spec.inputs or {}), needs[0].stage
     if not is_stage(stage):
         raise UsageError(
             f"{name} cannot be a stage called {stage}: that name is reserved for pods of routers and of the "
-            "exit step; "
-            "rename the stage"
+            "exit step; rename the stage"
         )
     if component.component_spec.implementation.graph is not None:
         raise UsageError(f"{name} is a pipeline, which has no pod of its own: route its steps")
@@ -187,7 +196,7 @@ def check_component(component: Any, stage: str, is_external: bool, origin: Origi
             f"{name} has an input {reserved[0]}, which KFP overwrites when the pod is placed: rename the "
             "input"
         )
-    if is_external and (reserved := sorted(inputs & {"upstream", "side_input", "after", "origin"})):
+    if is_external and (reserved := sorted(inputs & ROUTED_ARGUMENTS)):
         raise UsageError(
             f"{name} has an input {reserved[0]}, which is an argument of routed(): rename the input"
         )
@@ -198,6 +207,23 @@ def check_component(component: Any, stage: str, is_external: bool, origin: Origi
             else "pass routed() origin=own_stage(MODULE)"
         )
         raise UsageError(f"{name} does not say which code does its work: {fix}")
+    check_needs(component, needs)
+
+
+def check_job(component: Any, stage: str, run: RunParameters, is_external: bool, metered: bool) -> None:
+    """Raise UsageError for a stage that does not fit the run's recipe, or its job."""
+    name = component.name
+    if not isinstance(run.recipe, Job):
+        if metered:
+            raise UsageError(
+                f"{name} has metered=True, which is for pipelines of commands: give RunParameters a Job "
+                "instead of a recipe, or leave it out"
+            )
+        return
+    if not is_external:
+        raise UsageError(f"{name} reads a recipe, and this pipeline has a Job: give RunParameters a recipe")
+    if stage in stage_names():
+        raise UsageError(f"{name} cannot be a stage called {stage}, which is one of Shoestring's: rename it")
 
 
 def check_needs(component: Any, needs: Sequence[Need]) -> None:

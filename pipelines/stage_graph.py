@@ -13,6 +13,7 @@ from shoestring.core.errors import UsageError
 from shoestring.pipelines.external_containers import (
     INPUT,
     INPUT_PLACEHOLDER,
+    METER_INPUTS,
     external_container,
     input_values,
     parameters_of,
@@ -69,8 +70,8 @@ class ExternalStage:
     """A routed component of another author.
 
     `container`: its image, command, args and environment, whose args name its own parameters `input-NAME`.
-    `values`: what the run passes to these. `outputs`: the names of its outputs. The other fields are those of
-    a RoutedStage.
+    `values`: what the run passes to these. `outputs`: the names of its outputs. `is_metered`: its container
+    starts Shoestring. The other fields are those of a RoutedStage.
     """
 
     name: str
@@ -81,6 +82,7 @@ class ExternalStage:
     values: dict[str, str]
     outputs: tuple[str, ...]
     after: tuple[str, ...]
+    is_metered: bool = False
 
     @property
     def arguments(self) -> dict[str, str]:
@@ -101,8 +103,7 @@ def output_of(stage: str, output: str) -> str:
 def routed_stages(pipeline: Any) -> list[Stage]:
     """Return the routed stages of a KFP pipeline in the order of their routing.
 
-    Raises:
-        UsageError: Argo cannot run one of the stages.
+    Raises UsageError: Argo cannot run one of the stages.
     """
     tasks = {task.name: task for task in _tasks(MessageToDict(pipeline.pipeline_spec))}
     values = {name: task.inputs for name, task in tasks.items()}
@@ -110,7 +111,8 @@ def routed_stages(pipeline: Any) -> list[Stage]:
     _check_routers(values, routers)
     needs = {task: json.loads(_constant(values[router]["needs"])) for task, router in routers.items()}
     names = {task: each["needs"][0]["stage"] for task, each in needs.items()}
-    keys = {task: names[task] for task in names if "decision_key" in values[task]}
+    commands = {task for task, each in needs.items() if each.get("command") and each.get("metered", True)}
+    keys = {task: names[task] for task in names if "decision_key" in values[task] and task not in commands}
 
     def producer(value: Yaml) -> str:
         return keys.get(value.get("taskOutputParameter", {}).get("producerTask"), "")
@@ -126,9 +128,11 @@ def routed_stages(pipeline: Any) -> list[Stage]:
             "after": _stages_before(tasks[task], tasks[router], names),
         }
         if task not in keys:
-            stages.append(ExternalStage(**common, **_external_parts(pipeline, tasks[task], names, keys)))
+            parts = _external_parts(pipeline, tasks[task], names, keys)
+            stages.append(ExternalStage(**common, **parts))
             continue
-        if other := sorted(name for name in _data_inputs(values[task]) if not producer(values[task][name])):
+        data = [name for name in values[task] if name not in RESERVED_INPUTS and not name.startswith(CHANNEL)]
+        if other := sorted(name for name in data if not producer(values[task][name])):
             raise UsageError(
                 f"{task} has an input {other[0]} that is not the output key of a stage: Argo passes only "
                 "those on"
@@ -181,13 +185,30 @@ def _external_parts(
             )
         return f"{{{{workflow.parameters.{name}}}}}"
 
-    found = input_values(task.name, component, task.inputs, reference)
+    # A metered command has the inputs of its meter, and what every step of Shoestring has.
+    is_metered = "decision_key" in task.inputs
+    own = {name: value for name, value in task.inputs.items() if not is_metered or name not in METER_INPUTS}
+    found = input_values(task.name, component, own, reference)
     executor = spec["deploymentSpec"]["executors"][label]
+    common = platform["exec-route"].items() if is_metered else ()
+    sets = {name for name, value in platform.get(label, {}).items() if (name, value) not in common}
+    container = external_container(task.name, component, executor, sets, found)
     return {
-        "container": external_container(task.name, component, executor, platform.get(label, {}), found),
+        "container": _with_meter_inputs(container) if is_metered else container,
+        "is_metered": is_metered,
         "values": {f"{INPUT}{name}": value for name, value in found.items()},
         "outputs": tuple(parameters_of(component, "outputDefinitions")),
     }
+
+
+def _with_meter_inputs(container: Yaml) -> Yaml:
+    """Return the container of a metered command with what its meter is given on Argo."""
+    values = dict.fromkeys(METER_INPUTS, "") | {
+        "run_id": "{{workflow.parameters.run_id}}",
+        "decision_key": "{{inputs.parameters.decision_key}}",
+    }
+    given = {f"{{{{inputs.parameters.{INPUT}{name}}}}}": value for name, value in values.items()}
+    return container | {"args": [given.get(word, word) for word in container["args"]]}
 
 
 @dataclass(frozen=True)
@@ -264,10 +285,6 @@ def _check_group(task: _CompiledTask) -> None:
             f"{task.name} is inside {groups[-1]}, and Argo would run it unconditionally and once: compile it "
             "for Kubeflow, or take the stage out of the condition or loop"
         )
-
-
-def _data_inputs(inputs: Yaml) -> list[str]:
-    return [name for name in inputs if name not in RESERVED_INPUTS and not name.startswith(CHANNEL)]
 
 
 def _check_routers(values: dict[str, Yaml], routers: dict[str, str]) -> None:

@@ -50,25 +50,29 @@ def run_on(
     context: str,
     namespace: str,
     template: str | None,
-    recipe: Recipe,
+    recipe: Recipe | None,
     budget: str | None,
     deadline_s: float | None,
     seed: int | None,
     as_json: bool,
 ) -> None:
-    """Start a run of a recipe on the cluster and follow it to its end."""
-    budget_usd = budget_from_option(budget) or recipe.budget_usd
-    warn_of_local_paths(recipe)
+    """Start a run on the cluster and follow it to its end. `recipe` None: the template runs commands."""
+    budget_usd = budget_from_option(budget)
+    parameters = {"budget_usd": str(budget_usd or ""), "deadline_s": str(deadline_s or 0)}
+    parameters["seed"] = str(-1 if seed is None else seed)
+    name = template or TEMPLATE
+    if recipe is not None:
+        warn_of_local_paths(recipe)
+        name = recipe.name
+        parameters = {
+            "recipe": recipe.model_dump_json(),
+            "budget_usd": str(budget_usd or recipe.budget_usd),
+            "deadline_s": str(deadline_s or recipe.deadline_s or 0),
+            "seed": str(recipe.seed if seed is None else seed),
+        }
     argo = open_argo(context, namespace)
-    run_id = f"{workflow_name(recipe.name)}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
-    parameters = {
-        RUN_ID_PARAMETER: run_id,
-        "recipe": recipe.model_dump_json(),
-        "budget_usd": str(budget_usd),
-        "deadline_s": str(deadline_s or recipe.deadline_s or 0),
-        "seed": str(recipe.seed if seed is None else seed),
-    }
-    argo.start(run_id, template or TEMPLATE, parameters)
+    run_id = f"{workflow_name(name)}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+    argo.start(run_id, template or TEMPLATE, {RUN_ID_PARAMETER: run_id, **parameters})
     follow_started(argo, run_id, run_id, context, namespace, as_json)
 
 
@@ -118,6 +122,11 @@ def resume_on(
         **({} if budget_usd is None else {"budget_usd": str(budget_usd)}),
         **({} if deadline_s is None else {"deadline_s": str(deadline_s)}),
     }
+    if template is None and earlier.template is None:
+        raise UsageError(
+            f"the Workflow of {run_id} was deleted, and its records do not name the WorkflowTemplate of its "
+            "commands: name it with --template"
+        )
     name = f"{workflow_name(run_id)}-{secrets.token_hex(4)}"
     argo.start(name, template or earlier.template or TEMPLATE, {**earlier.parameters, **changed})
     follow_started(argo, name, run_id, context, namespace, as_json)
@@ -125,9 +134,11 @@ def resume_on(
 
 @dataclass(frozen=True, slots=True)
 class EarlierRun:
-    """The arguments of a run that is resumed. `progress`: of its last Workflow; None: it was deleted."""
+    """The arguments of a run that is resumed. `template`: None where its records do not name it. `progress`:
+    of its last Workflow; None: it was deleted.
+    """
 
-    template: str
+    template: str | None
     parameters: Mapping[str, str]
     progress: ArgoProgress | None
 
@@ -169,15 +180,15 @@ def stored_run(world: World, run_id: str) -> EarlierRun:
         raise UsageError(f"{run.run_id} is done: there is nothing to resume")
     if run.starts and run.start.engine == "kubeflow":
         raise UsageError(kubeflow_resume(run.run_id))
-    if run.record.recipe is None:
-        raise UsageError(f"{run.run_id} is a run of a command: resume it with `shoestring exec --resume`")
     budget_usd, deadline_s = previous_request(world, run)
     parameters = {
-        "recipe": run.record.recipe.model_dump_json(),
         "budget_usd": str(budget_usd),
         "deadline_s": str(deadline_s or 0),
         "seed": str(run.record.job.seed),
     }
+    if run.record.recipe is None:
+        return EarlierRun(None, parameters, None)
+    parameters["recipe"] = run.record.recipe.model_dump_json()
     template = PREDICT_TEMPLATE if is_prediction(world.store, run.run_id) else TEMPLATE
     return EarlierRun(template, parameters, None)
 

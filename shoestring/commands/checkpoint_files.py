@@ -22,7 +22,6 @@ from shoestring.core.errors import DataError, NotInStore, StageStopped
 from shoestring.core.interfaces import Store
 from shoestring.core.record import Record, StoredRecord, record_bytes, validation_message
 
-COMMAND_STAGE = "command"
 UNFINISHED = (".new", ".tmp")
 """Names of files that a program writes before it renames them end like this; they are not kept."""
 QUIET_S = 0.5
@@ -60,10 +59,11 @@ class CheckpointFiles:
     `kept`: the newest copy. `bytes_per_s`: how quickly the last one reached the store.
     """
 
-    def __init__(self, store: Store, run_id: str, attempt: int, folder: Path) -> None:
+    def __init__(self, store: Store, run_id: str, stage: str, attempt: int, folder: Path) -> None:
         self.kept = KeptFiles(attempt=attempt)
         self.bytes_per_s = UNKNOWN_BYTES_PER_S
-        self._store, self._run_id, self._attempt, self._folder = store, run_id, attempt, folder
+        self._store, self._run_id, self._stage = store, run_id, stage
+        self._attempt, self._folder = attempt, folder
         self._copied: Look = {}
 
     def restore(self) -> int:
@@ -141,10 +141,10 @@ class CheckpointFiles:
 
     @property
     def _pointer(self) -> str:
-        return store_layout.checkpoint_pointer(self._run_id, COMMAND_STAGE)
+        return store_layout.checkpoint_pointer(self._run_id, self._stage)
 
     def _key(self, file: KeptFile) -> str:
-        return f"{store_layout.checkpoints(self._run_id)}/{COMMAND_STAGE}-{file.attempt}-{file.part}"
+        return f"{store_layout.checkpoints(self._run_id)}/{self._stage}-{file.attempt}-{file.part}"
 
     def _newest(self) -> KeptFiles | None:
         try:

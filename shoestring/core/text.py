@@ -33,11 +33,6 @@ def ms_text(ms: int) -> str:
     return f"{ms / 1000:,.1f} s"
 
 
-def sample_unit(by_time: bool) -> str:
-    """Return the name of a stage's samples, in the plural. `by_time`: of its need."""
-    return "core-seconds" if by_time else "samples"
-
-
 def join_names(names: Sequence[str]) -> str:
     """Return names as a list in words: "ingest, train and evaluate"."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

@@ -47,6 +47,11 @@ class Command(Record):
     grace_s: float = Field(
         DEFAULT_GRACE_S, gt=0, description="seconds from SIGTERM to SIGKILL, which the budget keeps back"
     )
+    outputs: dict[str, str] = Field(
+        {},
+        exclude_if=lambda outputs: not outputs,
+        description="name of an output of its pipeline -> path of the file that the command writes it to",
+    )
 
     @property
     def text(self) -> str:

@@ -60,8 +60,9 @@ class RunRecord(StoredRecord):
 
     @property
     def resume_text(self) -> str:
-        """The command that resumes it on a machine."""
-        return f"shoestring {'exec' if self.command else 'run'} --resume {self.run_id}"
+        """The command that resumes it. A command without a folder is the stage of a pipeline."""
+        is_exec = self.command is not None and self.command.folder
+        return f"shoestring {'exec' if is_exec else 'run'} --resume {self.run_id}"
 
     @property
     def task(self) -> Task:

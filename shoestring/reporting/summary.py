@@ -96,11 +96,24 @@ def summarise_run(story: RunStory) -> RunSummary:
         engine_planned_s=round(sum(each.planned_s for each in story.engine_steps), 3),
         starts=len(story.start_accounts),
         stages=tuple(_stage(story, stage, attempt) for attempt, stage in rows),
-        quality=story.evaluation.quality if story.evaluation else {},
+        quality=quality_of(story),
         quality_warning=story.evaluation.constant_warning if story.evaluation else "",
         sealed_test=_sealed_test(story),
         ledger_heads=story.ledger_heads,
     )
+
+
+def quality_of(story: RunStory) -> dict[str, float]:
+    """Return the metrics of the evaluation, or those that the commands of a run reported."""
+    if story.evaluation:
+        return story.evaluation.quality
+    receipts = [each.receipt for each in story.attempts if each.receipt] if story.record.command else []
+    return {
+        name: value
+        for receipt in receipts
+        if receipt.outcome
+        for name, value in receipt.outcome.metrics.items()
+    }
 
 
 def deadline_at(story: RunStory) -> datetime | None:

@@ -8,11 +8,11 @@ import numpy as np
 
 from shoestring.config.preferences import CandidatePolicy
 from shoestring.core.money import from_microusd
-from shoestring.core.text import microusd_text, ms_text, sample_unit
+from shoestring.core.text import microusd_text, ms_text
 from shoestring.core.types import Format, Market
 from shoestring.routing.algorithm import ALGORITHM
 from shoestring.routing.candidates import MS_PER_HOUR, Candidates, offer_text
-from shoestring.routing.decision import Choice, Decision, PlannedStage, ShadowChoice
+from shoestring.routing.decision import Choice, Decision, PlannedStage, ShadowChoice, sample_unit
 from shoestring.routing.offers.apply_policy import apply_policy
 from shoestring.routing.offers.enumerate import enumerate_offers
 from shoestring.routing.offers.offer_costs import OfferCost
@@ -237,7 +237,7 @@ class ChoiceBuilder:
             f"{microusd_text(p95_micro)} and {ms_text(p95_ms)}",
             self.plans.current.offers.samples,
         )
-        unit = sample_unit(self.question.needs[0].by_time)
+        unit = sample_unit(self.question.needs[0])
         if samples == maximum:
             return f"all {maximum:,} {unit} fit in {within}, at the lowest cost{bonus}{runner_up}"
         buy, most = f"{within} buy: {samples:,} of {maximum:,}", self.plans.most_samples

@@ -10,7 +10,7 @@ from pydantic import Field
 from shoestring.config.preferences import Arm
 from shoestring.core.money import Usd
 from shoestring.core.record import SCHEMA_VERSION, Record, SchemaVersion
-from shoestring.core.types import STANDARD_CLASS, Format, Market, Placement, StorageClassName
+from shoestring.core.types import STANDARD_CLASS, Format, Market, Need, Placement, StorageClassName
 from shoestring.routing.candidates import NONE, ArrayRecord, Candidates, IntArray, RefusalCode
 from shoestring.routing.dag import build_dag
 from shoestring.routing.question import ZERO_USD, Question
@@ -189,3 +189,10 @@ def reserved_later_s(decision: Decision) -> float:
         for each in before[stage]:
             path_s[each] = max(path_s[each], later.reserved_s + path_s[stage])
     return path_s[0]
+
+
+def sample_unit(need: Need) -> str:
+    """Return the name of a stage's samples, in the plural."""
+    if not need.by_time:
+        return "samples"
+    return "TFLOP" if need.gpu == "must" else "core-seconds"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from math import ceil
 from typing import Any
 
 from shoestring.core.types import Market, Need, Placement, Pool, Toleration
@@ -78,12 +79,18 @@ def driver_outputs(decision: Decision, decision_key: str) -> dict[str, Any]:
     }
 
 
-def argo_patch(decision: Decision, deadline_s: int | None = None, *, own_image: bool = False) -> str:
+def argo_patch(
+    decision: Decision,
+    deadline_s: int | None = None,
+    *,
+    own_image: bool = False,
+    command_grace_s: float = 0.0,
+) -> str:
     """Return the same placement as a JSON patch of the pod's spec, without the fields that it leaves empty.
 
     Argo names the container that does the work `main`. Requests equal limits, so that the pod gets what
     it pays for. Kubernetes ends the pod after `deadline_s`. `own_image`: the pod keeps the image of its
-    template.
+    template. `command_grace_s`: seconds that a user's command in it gets between SIGTERM and SIGKILL.
 
     Raises:
         ValueError: the decision chose nothing.
@@ -97,7 +104,7 @@ def argo_patch(decision: Decision, deadline_s: int | None = None, *, own_image: 
         "tolerations": as_kubernetes(placement.tolerations),
         "affinity": placement.affinity,
         "activeDeadlineSeconds": deadline_s,
-        "terminationGracePeriodSeconds": POD_GRACE_S,
+        "terminationGracePeriodSeconds": POD_GRACE_S + ceil(command_grace_s),
         "containers": [
             {
                 "name": "main",

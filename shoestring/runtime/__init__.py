@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shoestring.core.record import parse_argument
+
+if TYPE_CHECKING:
+    from shoestring.data.job import Command
 
 
 def route(
@@ -76,6 +79,20 @@ def run(
             {"key": outcome.key, "stage": stage, "rows": outcome.rows, **outcome.metrics}
         )
     return outcome.key
+
+
+def run_command(command: Command, *, world: str, run_id: str, decision_key: str) -> None:
+    """Run one routed command, and leave its outputs where its engine reads them.
+
+    Raises StageStopped, StageFailed, Refused, as a stage does.
+    """
+    from shoestring.commands.command_outputs import write_outputs
+    from shoestring.runtime.open_world import open_world
+    from shoestring.runtime.supervisor.run_stage import run_stage
+
+    opened = open_world(world)
+    outcome = run_stage(opened, world, run_id, decision_key, {}, command=command)
+    write_outputs(command, opened.store, outcome.artifact)
 
 
 def settle(*, world: str, run_id: str, page_path: str = "") -> None:

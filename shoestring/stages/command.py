@@ -13,18 +13,21 @@ from pathlib import Path
 from shutil import rmtree
 
 from shoestring.commands.budget_writer import BudgetWriter, EarlierAttempts
-from shoestring.commands.checkpoint_files import COMMAND_STAGE, CheckpointFiles
+from shoestring.commands.checkpoint_files import CheckpointFiles
+from shoestring.commands.command_outputs import read_outputs
 from shoestring.commands.group import CommandGroup, keyboard_of
 from shoestring.commands.progress_file import ProgressReader
 from shoestring.core import store_layout
 from shoestring.core.errors import CommandFailed, ShoestringError, StageStopped
 from shoestring.core.receipt import Receipt
 from shoestring.core.types import Need, StageOutcome
-from shoestring.data.job import Command
+from shoestring.data.job import DEFAULT_GRACE_S, Command
 from shoestring.data.run_records import read_records
 from shoestring.spending.budget_file import BUDGET_VARIABLE, CHECKPOINTS_VARIABLE, PROGRESS_VARIABLE
 from shoestring.stages.work import CommandWork, StageProgress
 
+COMMAND_STAGE = "command"
+"""The stage of a command that runs alone."""
 NEED = Need(
     stage=COMMAND_STAGE,
     elastic=True,
@@ -56,14 +59,45 @@ def run(work: CommandWork) -> StageOutcome:
         StageStopped: it was asked to end.
         CommandFailed: it ended by itself with another exit code than 0.
         UsageError: it cannot be started.
-        DataError: the stored copy of its files is damaged.
+        DataError: the stored copy of its files is damaged; or an output is missing, or is no short text.
     """
     return CommandRun(work).run()
 
 
 def need_of(command: Command) -> Need:
-    """Return the need of a command: its grace, and the end of its run, are kept back from its budget."""
-    return NEED.model_copy(update={"checkpoint_s": command.grace_s + END_S})
+    """Return the need of a command that runs alone: its grace, and the end of its run, are kept back from its
+    budget."""
+    return command_need(COMMAND_STAGE, grace_s=command.grace_s, memory_gb=NEED.memory_fixed_gb)
+
+
+def command_need(
+    stage: str,
+    *,
+    seconds: float | None = None,
+    memory_gb: float = 1.0,
+    gpu: bool = False,
+    grace_s: float = DEFAULT_GRACE_S,
+    after: tuple[str, ...] | None = None,
+) -> Need:
+    """Return the need of a command as a stage of a pipeline.
+
+    `seconds`: what it takes on a reference core, an estimate; None: as much as the run's money buys, for at
+    most one stage of a pipeline. `gpu`: only pools with a GPU. `grace_s`: seconds from SIGTERM to SIGKILL,
+    which its budget keeps back. `after`: the stages that it waits for; None: the one before it.
+    """
+    more = {"stage": stage, "after": after, "memory_fixed_gb": memory_gb, "checkpoint_s": grace_s + END_S}
+    if gpu:
+        # With a GPU, a sample is 1e12 operations.
+        more |= {"gpu": "must", "gpu_flop_per_row": 1e12}
+    if seconds is not None:
+        more |= {"elastic": False, "by_time": False, "min_passes": 0.0, "cpu_us_per_row": 0.0}
+        more |= {"gpu_flop_per_row": 0.0, "setup_s": seconds}
+    return NEED.model_copy(update=more)
+
+
+def grace_of(need: Need) -> float:
+    """Return the seconds from SIGTERM to SIGKILL that the need of a command keeps back."""
+    return need.checkpoint_s - END_S
 
 
 class CommandRun:
@@ -74,7 +108,7 @@ class CommandRun:
         places = work.scratch / "command"
         places.mkdir()
         self.folder = places / "checkpoints"
-        self.files = CheckpointFiles(work.store, work.run_id, work.attempt, self.folder)
+        self.files = CheckpointFiles(work.store, work.run_id, work.stage, work.attempt, self.folder)
         self.progress = ProgressReader(places / "progress.json")
         self.budget_path = places / "budget.json"
         self.budget = BudgetWriter(
@@ -210,13 +244,14 @@ class CommandRun:
             raise StageStopped(f"{why}{self.what_is_kept()}{fault}", cause)
         if code:
             raise CommandFailed(f"the command ended with exit code {code}{fault}", code)
-        progress = self.stage_progress()
+        progress, outputs = self.stage_progress(), read_outputs(self.command)
         return StageOutcome(
-            key=store_layout.checkpoint_pointer(self.work.run_id, COMMAND_STAGE)
+            key=store_layout.checkpoint_pointer(self.work.run_id, self.work.stage)
             if self.files.kept.files
             else "",
+            artifact=outputs.save(self.work.store),
             samples=progress.samples,
-            metrics=progress.quality,
+            metrics=progress.quality | outputs.metrics,
             stop_reason="it stopped by itself when its budget was used up" if self.told_to_stop else "",
             only_its_run=True,
         )

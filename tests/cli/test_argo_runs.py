@@ -65,6 +65,21 @@ def test_a_template_without_a_cluster_is_bad_usage() -> None:
     ) == (2, True)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "code", "why"),
+    [
+        (("--template", "digits"), 1, "does not answer"),
+        ((), 2, "name a recipe"),
+        (("--template", "digits", "--campaign", "night"), 2, "name a recipe"),
+    ],
+)
+def test_only_a_template_of_commands_runs_without_a_recipe(
+    kubeconfig: dict[str, str], arguments: tuple[str, ...], code: int, why: str
+) -> None:
+    ran = on(kubeconfig, "run", "--on", "away", *arguments)
+    assert (ran.code, why in ran.err) == (code, True), ran.err
+
+
 def test_an_invalid_budget_is_reported_before_the_cluster_is_contacted(kubeconfig: dict[str, str]) -> None:
     ran = on(kubeconfig, "run", "flights", "--on", "away", "--budget", "lots")
     assert (ran.code, "'lots'" in ran.err) == (2, True)

@@ -133,3 +133,12 @@ def test_an_invalid_name_is_bad_usage_and_writes_nothing(
     assert ran.code == 2
     assert message in ran.err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_training_is_a_package_of_its_own(tmp_path: Path) -> None:
+    refused = new(tmp_path, "digits", "--train")
+    assert (refused.code, "--into DIR" in refused.err) == (2, True)
+    made = new(tmp_path, "digits", "--train", "--into", "digit-budget")
+    assert made.code == 0 and "shoestring exec --budget 0.01 -- python -m digit_budget.train" in made.out
+    text = (tmp_path / "digit-budget" / "digit_budget" / "train.py").read_text()
+    assert 'if __name__ == "__main__":' in text

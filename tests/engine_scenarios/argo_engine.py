@@ -35,7 +35,7 @@ class ArgoEngine(Engine):
     def start(self, job: Job, resume: str = "") -> StartedRun:
         budget = ("--budget", job.budget_usd) if job.budget_usd else ()
         template = () if job.pipeline is None else ("--template", self._template(job.pipeline))
-        what = ("--resume", resume) if resume else (job.recipe,)
+        what = ("--resume", resume) if resume else ((job.recipe,) if job.recipe else ())
         return self.run(*what, *budget, *template)
 
     def run(self, *arguments: str) -> StartedRun:

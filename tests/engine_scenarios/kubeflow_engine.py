@@ -79,7 +79,8 @@ class KubeflowEngine(Engine):
         """Return the command that uploads the pipeline of a job with its arguments."""
         budget = ("--budget", job.budget_usd) if job.budget_usd else ()
         name = f"{self.suite}-{job.pipeline.name if job.pipeline else 'train'}"
-        what = ("--file", str(self.compiled(job.pipeline)), "--name", name, "--recipe", job.recipe)
+        recipe = ("--recipe", job.recipe) if job.recipe else ()
+        what = ("--file", str(self.compiled(job.pipeline)), "--name", name, *recipe)
         return ("upload", *self.server_options, *what, *budget, *more)
 
     @property

@@ -1,4 +1,4 @@
-"""Components of another author, which nothing in their pods meters."""
+"""Components of another author, which nothing in their pods meters, and commands with a meter."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ from decimal import Decimal
 from pathlib import Path
 
 from engine_scenarios.books import check_books, check_dollars, pod_usd, receipts, wait_for_decision
-from engine_scenarios.engine import Engine, Job, StartedRun
+from engine_scenarios.engine import Engine, Job, Pipeline, StartedRun
 from engine_scenarios.jobs import TOO_SMALL, require
-from engine_scenarios.own_package import strangers_pipeline
+from engine_scenarios.own_package import AUTHORED, strangers_pipeline
 from engine_scenarios.recipes import RAIN, write_recipe
 
 from shoestring.backends.kubernetes.pod_lifetime import ENDED_ANNOTATION
 
 STAGE, READER = "theirs", "reader"
 LITTLE_USD = Decimal("0.0001")
+COMMANDS = ("begins", "counts", "ends")
+"""The stages of the pipeline of commands; the second has a meter."""
+SOME_USD = Decimal("0.0002")
+"""What the metered command may spend beyond the least: about half a minute."""
 # A look of the reaper, its request, the grace period of a pod on Kubeflow, and whole seconds.
 END_S = 45
 
@@ -71,4 +75,26 @@ def endless_component(engine: Engine, package: Path) -> None:
     beyond_usd = receipt.spent_usd + receipt.overrun_usd - pod_usd(engine, receipt, pod)
     assert 0 <= beyond_usd <= choice.usd_per_hour * END_S / 3600
     check_dollars(engine, run, "ingest")
+    check_books(engine, run.run_id)
+
+
+def commands(engine: Engine, package: Path) -> None:
+    """A command with a meter stops by itself at the end of its budget, and its output is passed on."""
+    pipeline = Pipeline("commanded:commands", AUTHORED, "scenario-commands")
+    refused = engine.start(Job("", pipeline, TOO_SMALL)).wait().not_done()
+    assert refused.smallest_budget_usd is not None
+    budget_usd = refused.smallest_budget_usd + SOME_USD
+    run = engine.start(Job("", pipeline, str(budget_usd)))
+    summary = run.wait().done()
+    assert {stage.name: stage.attempts for stage in summary.stages} == dict.fromkeys(COMMANDS, 1)
+    first, metered, last = (receipts(engine, run.run_id, stage)[0] for stage in COMMANDS)
+    assert [each.status for each in (first, metered, last)] == ["done"] * 3
+    assert metered.outcome is not None and metered.outcome.samples > 3
+    assert metered.outcome.stop_reason == "it stopped by itself when its budget was used up"
+    assert summary.quality["number"] == metered.outcome.samples
+    assert metered.spent_usd <= metered.budget_usd and summary.spent_usd <= budget_usd
+    assert engine.state(run.engine_id) == "succeeded"
+    listed = engine.read("runs", "--name", "scenario-commands", "--status", "done").out
+    assert run.run_id in listed
+    check_dollars(engine, run, *COMMANDS)
     check_books(engine, run.run_id)

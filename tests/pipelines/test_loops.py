@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from kfp import compiler, dsl
 
-from shoestring.cli.authoring.upload import pipeline_name
+from shoestring.cli.authoring.upload import read_pipeline
 from shoestring.core.errors import UsageError
 from shoestring.core.types import Need
 from shoestring.pipelines.kubeflow import write
@@ -58,5 +58,5 @@ def test_a_nested_pipeline_with_a_stage_is_neither_compiled_nor_uploaded_in_a_lo
     # KFP's own compiler knows nothing of it.
     compiler.Compiler().compile(nested_in(loop=True), str(tmp_path / "looped.yaml"))
     with pytest.raises(UsageError, match=sentence):
-        pipeline_name(tmp_path / "looped.yaml")
-    assert pipeline_name(write(nested_in(loop=False), tmp_path / "once.yaml")) == "outer"
+        read_pipeline(tmp_path / "looped.yaml")
+    assert read_pipeline(write(nested_in(loop=False), tmp_path / "once.yaml")) == ("outer", False)

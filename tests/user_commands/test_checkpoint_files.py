@@ -43,7 +43,7 @@ def fill(folder: Path, files: dict[str, str]) -> None:
 
 
 def restored(store: FolderStore, attempt: int, folder: Path) -> dict[str, str]:
-    CheckpointFiles(store, "r", attempt, folder).restore()
+    CheckpointFiles(store, "r", "command", attempt, folder).restore()
     return content(folder)
 
 
@@ -55,7 +55,7 @@ def test_a_death_at_any_write_leaves_the_last_whole_copy(
     store = DyingStore(place / "store")
     store.puts = puts
     folder = place / "work"
-    files = CheckpointFiles(store, "r", 1, folder)
+    files = CheckpointFiles(store, "r", "command", 1, folder)
     files.restore()
     whole: dict[str, str] = {}
     try:
@@ -73,7 +73,7 @@ def test_a_death_at_any_write_leaves_the_last_whole_copy(
 
 def test_names_that_come_and_go_do_not_fill_the_store(tmp_path: Path) -> None:
     store, folder = FolderStore(tmp_path / "store"), tmp_path / "work"
-    files = CheckpointFiles(store, "r", 1, folder)
+    files = CheckpointFiles(store, "r", "command", 1, folder)
     files.restore()
     for step in range(40):
         fill(folder, {f"checkpoint-{step}.pt": str(step), f"checkpoint-{step - 1}.pt": str(step - 1)})
@@ -84,7 +84,7 @@ def test_names_that_come_and_go_do_not_fill_the_store(tmp_path: Path) -> None:
 
 def test_unfinished_files_and_links_are_not_kept(tmp_path: Path) -> None:
     store, folder = FolderStore(tmp_path / "store"), tmp_path / "work"
-    files = CheckpointFiles(store, "r", 1, folder)
+    files = CheckpointFiles(store, "r", "command", 1, folder)
     files.restore()
     fill(folder, {"a.pt": "a", "a.new": "half", "b.tmp": "half"})
     (folder / "link").symlink_to(tmp_path)
@@ -95,7 +95,7 @@ def test_unfinished_files_and_links_are_not_kept(tmp_path: Path) -> None:
 
 def test_a_file_that_is_still_being_written_waits(tmp_path: Path) -> None:
     store, folder = FolderStore(tmp_path / "store"), tmp_path / "work"
-    files = CheckpointFiles(store, "r", 1, folder)
+    files = CheckpointFiles(store, "r", "command", 1, folder)
     files.restore()
     fill(folder, {"a.pt": "a"})
     texts = iter(f"{number} so far" for number in range(7))
@@ -114,9 +114,9 @@ def test_a_file_that_is_still_being_written_waits(tmp_path: Path) -> None:
 
 def test_an_attempt_that_was_taken_for_lost_does_not_overwrite_the_next_ones_files(tmp_path: Path) -> None:
     store, old, new = FolderStore(tmp_path / "store"), tmp_path / "old", tmp_path / "new"
-    first = CheckpointFiles(store, "r", 1, old)
+    first = CheckpointFiles(store, "r", "command", 1, old)
     first.restore()
-    second = CheckpointFiles(store, "r", 2, new)
+    second = CheckpointFiles(store, "r", "command", 2, new)
     second.restore()
     fill(new, {"a.pt": "new"})
     assert second.save()
@@ -128,7 +128,7 @@ def test_an_attempt_that_was_taken_for_lost_does_not_overwrite_the_next_ones_fil
 
 def test_a_damaged_copy_is_refused_with_its_name(tmp_path: Path) -> None:
     store, folder = FolderStore(tmp_path / "store"), tmp_path / "work"
-    files = CheckpointFiles(store, "r", 1, folder)
+    files = CheckpointFiles(store, "r", "command", 1, folder)
     files.restore()
     fill(folder, {"a.pt": "a" * 100})
     files.save()

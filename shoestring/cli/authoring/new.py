@@ -1,4 +1,6 @@
-"""`shoestring new`: a stage that compiles and passes its test at once, for its author to fill in."""
+"""`shoestring new`: a stage, or a training, that compiles and passes its test at once, for its author to fill
+in.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ import typer
 from shoestring.core.errors import UsageError
 from shoestring.runtime.admission.stages import stage_names
 
-# The target of each template file. __stage__, __package__ and __name__ are replaced in paths and contents.
+# The target of each template file. __stage__, __package__ and __pipeline__ are replaced in paths and texts.
 REPOSITORY_FILES = {
     "component.py.txt": "components/__stage__.py",
     "stage.py.txt": "shoestring/stages/__stage__.py",
@@ -25,6 +27,14 @@ PACKAGE_FILES = {
     "init.py.txt": "__package__/__init__.py",
     "stage.py.txt": "__package__/stage.py",
     "component.py.txt": "__package__/component.py",
+    "pipeline.py.txt": "__package__/pipeline.py",
+    "test.py.txt": "tests/test___stage__.py",
+}
+TRAIN_FILES = {
+    "pyproject.toml": "pyproject.toml",
+    "Dockerfile": "Dockerfile",
+    "init.py.txt": "__package__/__init__.py",
+    "train.py.txt": "__package__/train.py",
     "pipeline.py.txt": "__package__/pipeline.py",
     "test.py.txt": "tests/test___stage__.py",
 }
@@ -63,21 +73,39 @@ def write_template(template: str, targets: dict[str, str], root: Path, names: di
     return list(contents)
 
 
+def package_steps(into: Path, package: str, train: bool) -> str:
+    """Return the commands for a new package."""
+    here = f"shoestring exec --budget 0.01 -- python -m {package}.train"
+    run_it = f"run it:    cd {into} && {here}\n" if train else ""
+    return f"""test it:   cd {into} && python -m pytest
+{run_it}compile:   cd {into} && shoestring compile --pipeline {package}.pipeline:pipeline
+image:     docker build --tag {package}:0.1.0 {into}"""
+
+
+IntoOption = Annotated[
+    Path | None,
+    typer.Option(help="folder for a package of your own; default: add the stage to this repository"),
+]
+TrainOption = Annotated[
+    bool, typer.Option("--train", help="a package with a training script in PyTorch and its pipeline")
+]
+
+
 def new(
     name: Annotated[str, typer.Argument(help="name of the stage, like dedupe")],
-    into: Annotated[
-        Path | None,
-        typer.Option(help="folder for a package of your own; default: add the stage to this repository"),
-    ] = None,
+    into: IntoOption = None,
+    train: TrainOption = False,
 ) -> None:
     """Create a stage that compiles and passes its test.
 
     It has a component, code, a NEED and a test; in a package of your own, also a small pipeline that routes
-    it.
+    it. With --train, the stage is a training script of your own, which keeps to its budget.
     """
     stage = check_identifier("a stage", name)
     if stage in stage_names():
         raise UsageError(f"a stage called {stage} already exists: choose another name")
+    if train and into is None:
+        raise UsageError("--train creates a package of your own: give its folder with --into DIR")
     if into is None:
         root = Path()
         if not (root / "shoestring" / "stages").is_dir() or not (root / "components").is_dir():
@@ -96,9 +124,8 @@ then:      shoestring compile --out tests/pipelines/golden"""
             raise UsageError(
                 f"the package and its stage would both be called {stage}: choose another folder or name"
             )
-        names = {"stage": stage, "package": package, "name": package.replace("_", "-")}
-        paths = write_template("own", PACKAGE_FILES, into, names)
-        next_steps = f"""test it:   cd {into} && python -m pytest
-compile:   cd {into} && shoestring compile --pipeline {package}.pipeline:pipeline
-image:     docker build --tag {package}:0.1.0 {into}"""
+        names = {"stage": stage, "package": package, "pipeline": package.replace("_", "-")}
+        template, package_files = ("train", TRAIN_FILES) if train else ("own", PACKAGE_FILES)
+        paths = write_template(template, package_files, into, names)
+        next_steps = package_steps(into, package, train)
     typer.echo("\n".join([*map(str, paths), "", next_steps]))

@@ -63,9 +63,10 @@ def run_arguments(
     seed: int | None,
     run_id: str | None,
     has_run: bool,
+    takes_recipe: bool,
 ) -> dict[str, Any]:
     """Return the arguments of a run on the server, and warn of what its pods do not see. The recipe's values
-    replace missing options.
+    replace missing options; a pipeline of commands takes no recipe.
 
     Raises:
         UsageError, UnknownName, RecipeError.
@@ -76,6 +77,11 @@ def run_arguments(
         if recipe or budget or facts:
             raise UsageError("--recipe, --budget, --deadline and --seed apply to runs: add --run or --cron")
         return {}
+    if not takes_recipe:
+        if recipe:
+            raise UsageError("this pipeline runs commands and takes no recipe: leave out --recipe")
+        budget_usd = budget_from_option(budget)
+        return facts | ({} if budget_usd is None else {"budget_usd": str(budget_usd)})
     if not recipe:
         raise UsageError("name the recipe to run: --recipe NAME, or the path of your own .yaml")
     found = find_recipe(recipe)
@@ -84,9 +90,9 @@ def run_arguments(
     return {"recipe": found.model_dump_json(), "budget_usd": str(budget_usd), **facts}
 
 
-def pipeline_name(path: Path) -> str:
-    """Return the name in a compiled pipeline. Raises UsageError if the file is not one, or routes a stage in
-    a loop.
+def read_pipeline(path: Path) -> tuple[str, bool]:
+    """Return the name in a compiled pipeline, and whether its runs take a recipe. Raises UsageError if the
+    file is not one, or routes a stage in a loop.
     """
     try:
         from shoestring.pipelines.stage_graph import check_loops
@@ -97,7 +103,8 @@ def pipeline_name(path: Path) -> str:
         spec = next(yaml.safe_load_all(text))
         name = str(spec["pipelineInfo"]["name"])
         check_loops(spec)
-        return name
+        given = spec["root"].get("inputDefinitions", {}).get("parameters", {})
+        return name, "recipe" in given
     except (yaml.YAMLError, StopIteration, TypeError, KeyError):
         raise UsageError(
             f"{path} is not a compiled pipeline: write one with `kfp dsl compile --py PIPELINE.py --output "
@@ -179,8 +186,8 @@ def upload(
     """
     when = kfp_cron(cron) if cron is not None else ""
     check_run_options(run, cron, run_id, wait)
-    arguments = run_arguments(recipe, budget, deadline, seed, run_id, run or bool(when))
-    own_name = pipeline_name(file) if file else ""
+    own_name, takes_recipe = read_pipeline(file) if file else ("", True)
+    arguments = run_arguments(recipe, budget, deadline, seed, run_id, run or bool(when), takes_recipe)
     where = namespace or KUBEFLOW_NAMESPACE
     opened = open_for_summary(WorldSource(world, store, on, where if on else DEFAULT_NAMESPACE), wait)
     client, server = connect_to(host, namespace, token_env)

@@ -50,6 +50,13 @@ def route(
         raise
     decision = Decision.model_validate_json(decision_path.read_bytes())
     deadline_s = pod_deadline_s(opened, decision, request.job.campaign)
-    (out / "patch").write_text(argo_patch(decision, deadline_s, own_image=not request.metered))
+    command = request.command
+    patch = argo_patch(
+        decision,
+        deadline_s,
+        own_image=command is not None or not request.metered,
+        command_grace_s=command.grace_s if command and request.metered else 0.0,
+    )
+    (out / "patch").write_text(patch)
     (out / "decision_key").write_text(values["decision_key"])
     typer.echo(as_text(decision))

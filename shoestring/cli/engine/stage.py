@@ -9,8 +9,15 @@ import typer
 
 from shoestring.cli.options import RunIdOption, WorldPathOption
 from shoestring.core.errors import UnknownName, UsageError
+from shoestring.data.job import DEFAULT_GRACE_S, Command
 from shoestring.runtime import run as run_stage
+from shoestring.runtime import run_command
 from shoestring.runtime.admission.stages import stage_names
+
+CommandArgument = Annotated[
+    list[str] | None, typer.Argument(metavar="[-- COMMAND]", help="the command that this stage runs")
+]
+OutputOption = Annotated[list[str] | None, typer.Option("--output", help="NAME=FILE that the command writes")]
 
 
 def stage(
@@ -22,6 +29,10 @@ def stage(
     given: Annotated[
         list[str] | None, typer.Option("--input", help="NAME=KEY of an input; may be repeated")
     ] = None,
+    argv: CommandArgument = None,
+    job_id: Annotated[str, typer.Option(help="id of the run if --run-id is empty")] = "",
+    grace: Annotated[float, typer.Option(min=0.1, help="seconds from SIGTERM to SIGKILL")] = DEFAULT_GRACE_S,
+    outputs: OutputOption = None,
     key_to: Annotated[Path | None, typer.Option(help="file to write the key of the result to")] = None,
     origin: Annotated[str, typer.Option(help="JSON that identifies the code of an author's own stage")] = "",
     world: WorldPathOption = "",
@@ -30,12 +41,14 @@ def stage(
 
     The stage is metered and settled, as in its pod. Prints the key of its result.
     """
+    run_id = run_id or job_id
+    if argv:
+        command = Command(argv=tuple(argv), grace_s=grace, outputs=named_values("--output", outputs, "FILE"))
+        run_command(command, world=world, run_id=run_id, decision_key=decision_key)
+        return
     if not origin and name not in stage_names():
         raise UnknownName("stage", name, stage_names())
-    pairs = [item.partition("=") for item in given or []]
-    if bad := [key + sep + value for key, sep, value in pairs if not (key and sep and value)]:
-        raise UsageError(f"--input {bad[0]!r}: write it as NAME=KEY")
-    inputs = {key: value for key, _, value in pairs}
+    inputs = named_values("--input", given, "KEY")
     if key_to is not None:
         # Before anything is paid, so that a wrong path costs nothing.
         key_to.open("a").close()
@@ -43,3 +56,11 @@ def stage(
     if key_to is not None:
         key_to.write_text(key)
     typer.echo(key)
+
+
+def named_values(option: str, given: list[str] | None, kind: str) -> dict[str, str]:
+    """Return the values of an option that is written as NAME=VALUE. Raises UsageError."""
+    pairs = [item.partition("=") for item in given or []]
+    if bad := [key + sep + value for key, sep, value in pairs if not (key and sep and value)]:
+        raise UsageError(f"{option} {bad[0]!r}: write it as NAME={kind}")
+    return {key: value for key, _, value in pairs}

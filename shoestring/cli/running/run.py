@@ -35,6 +35,7 @@ from shoestring.cli.world_source import WorldSource, absolute
 from shoestring.config.world import World
 from shoestring.core import store_layout
 from shoestring.core.errors import Refused, UsageError
+from shoestring.data.recipe import Recipe
 from shoestring.reporting.publish import export
 from shoestring.reporting.run_reader import read_run_story
 from shoestring.reporting.summary import summarise_run
@@ -53,7 +54,8 @@ def check_arguments(
     recipe: str, resume: str | None, on: str | None, template: str | None, campaign: str | None
 ) -> None:
     """Raises UsageError for arguments that do not go together."""
-    if bool(recipe) == bool(resume):
+    runs_commands = bool(template and on) and campaign is None
+    if bool(recipe) == bool(resume) and not (runs_commands and not recipe):
         raise UsageError(
             "name a recipe, like `shoestring run flights`, or a run to resume: `shoestring run --resume RUN`"
         )
@@ -68,7 +70,8 @@ def check_arguments(
         )
 
 
-RecipeArgument = Annotated[str, typer.Argument(help="name of a recipe, or path of your own .yaml file")]
+RECIPE_HELP = "name of a recipe, or path of your own .yaml file; none for a --template of commands"
+RecipeArgument = Annotated[str, typer.Argument(help=RECIPE_HELP)]
 OutOption = Annotated[Path | None, typer.Option(help="folder for the run's files; default: runs/RUN_ID")]
 ResumeOption = Annotated[str | None, typer.Option(help="resume a run that did not finish")]
 
@@ -97,7 +100,7 @@ def run(
         if resume:
             resume_on(on, namespace, template, resume, budget, deadline, seed, as_json)
             return
-        run_on(on, namespace, template, recipe_in_campaign(campaign, recipe), budget, deadline, seed, as_json)
+        run_on(on, namespace, template, named_recipe(campaign, recipe), budget, deadline, seed, as_json)
         return
     opened, path = WorldSource(world, store).open_to_run(), check_runnable(world or default_world_path())
     resume = named_run_id(opened.store, resume) if resume else None
@@ -114,6 +117,11 @@ def run(
         why = f"shoestring explain {request.run_id}{given_options(world, store, None)}"
         run_unless_refused(opened, request, options, why, as_json)
     print_run_end(export(opened.store, request.run_id, folder), str(folder / "report.html"), hints, as_json)
+
+
+def named_recipe(campaign: str | None, recipe: str) -> Recipe | None:
+    """Return the recipe of the command line; None: it names none."""
+    return recipe_in_campaign(campaign, recipe) if recipe else None
 
 
 def run_unless_refused(

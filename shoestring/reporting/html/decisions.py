@@ -8,12 +8,11 @@ from collections.abc import Iterable
 from decimal import Decimal
 
 from shoestring.core.money import from_microusd
-from shoestring.core.text import sample_unit
 from shoestring.reporting import number_text
 from shoestring.reporting.html.markup import Head, Html, Row, table, tag, text
 from shoestring.reporting.run_story import AttemptStory
 from shoestring.routing.candidates import format_text
-from shoestring.routing.decision import Choice, Decision
+from shoestring.routing.decision import Choice, Decision, sample_unit
 from shoestring.routing.offers.offer_table import OfferTable, stage_offer_table
 from shoestring.routing.pages.decision_view import (
     OfferView,
@@ -102,7 +101,7 @@ def _offers(decision: Decision) -> Iterable[Html]:
         f", the first {VISIBLE_OFFERS}" if len(rows) > VISIBLE_OFFERS else "",
     )
     elastic_note = (
-        f", each priced for all the {sample_unit(decision.question.needs[0].by_time)} it could use"
+        f", each priced for all the {sample_unit(decision.question.needs[0])} it could use"
         if decision.question.needs[0].elastic
         else ""
     )
@@ -149,7 +148,7 @@ def _chosen_cell(decision: Decision) -> Html:
     if choice is None or choice.objective != "max-samples":
         return chosen
     cost, duration = number_text.dollars(choice.est_usd), number_text.duration(choice.est_s)
-    unit = sample_unit(decision.question.needs[0].by_time)
+    unit = sample_unit(decision.question.needs[0])
     given = f"{number_text.count(choice.samples)} {unit} for {cost} in {duration}"
     p95 = (
         f"; at most {number_text.dollars(choice.p95_usd)} in {number_text.duration(choice.p95_s)}"

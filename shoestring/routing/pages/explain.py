@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from shoestring.core.money import from_microusd, microusd
 from shoestring.core.record import utc_text
-from shoestring.core.text import join_names, microusd_text, ms_text, sample_unit
+from shoestring.core.text import join_names, microusd_text, ms_text
 from shoestring.routing.candidates import format_text, offer_text
-from shoestring.routing.decision import Choice, Decision
+from shoestring.routing.decision import Choice, Decision, sample_unit
 from shoestring.routing.offers.offer_table import stage_offer_table
 from shoestring.routing.pages.decision_view import budget_deductions, engine_text, late_s, offer_views
 from shoestring.routing.pages.refusal_text import nearest_offer, smallest_change
@@ -91,7 +91,7 @@ def _nearest(decision: Decision) -> PageRows:
 
 
 def _choice_facts(decision: Decision, choice: Choice) -> PageRows:
-    unit = sample_unit(decision.question.needs[0].by_time)
+    unit = sample_unit(decision.question.needs[0])
     samples = f", {choice.samples:,} {unit}" if choice.objective == "max-samples" else ""
     p95 = "at most" if choice.objective == "max-samples" else "P95"
     return [

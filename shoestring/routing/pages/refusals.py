@@ -21,7 +21,7 @@ from shoestring.routing.candidates import (
     RefusalCode,
     index_codes,
 )
-from shoestring.routing.decision import Refusal
+from shoestring.routing.decision import Refusal, sample_unit
 from shoestring.routing.pages.unusable_offers import unusable
 from shoestring.routing.planner.best_plans import BestPlans, price_order
 from shoestring.routing.planner.candidate_plans import CandidatePlans
@@ -119,15 +119,16 @@ class RefusalWriter:
         time = plans.needs_ms[rows] / max(self.limits.left_ms, 1)
         return int(rows[np.argmin(np.maximum(money, time))])
 
+    def _samples(self, row: int) -> str:
+        return f"{int(self.plans.best.samples[row]):,} {sample_unit(self.question.needs[0])}"
+
     def _sentence(self, row: int, code: RefusalCode) -> str:
         current, best = self.current, self.plans.best
         # In a large market nearly all are more expensive: the usual case comes first.
         match code:
             case RefusalCode.MORE_EXPENSIVE if best.samples[row] != best.samples[self.chosen]:
-                each = (
-                    f"{int(best.samples[row]):,} samples, each {more_for_each(best, row, self.chosen or 0)}"
-                )
-                return f"{self._price(row)} for {each}{self.with_later}{self.delay}"
+                each = f"each {more_for_each(best, row, self.chosen or 0)}"
+                return f"{self._price(row)} for {self._samples(row)}, {each}{self.with_later}{self.delay}"
             case RefusalCode.MORE_EXPENSIVE:
                 more = microusd_text(int(best.total[row] - best.total[self.chosen]))
                 return f"{self._price(row)}, {more} more expensive{self.with_later}{self.delay}"
@@ -135,7 +136,7 @@ class RefusalWriter:
                 return f"{self._price(row)}: tied with the choice, which comes first by P95 or by name"
             case RefusalCode.FEWER_SAMPLES:
                 fewer = int(best.samples[self.chosen] - best.samples[row])
-                return f"{int(best.samples[row]):,} samples expected, {fewer:,} fewer"
+                return f"{self._samples(row)} expected, {fewer:,} fewer"
             case RefusalCode.OVER_STAGE_BUDGET:
                 price = price_text(int(current.min_est[row]), int(current.min_p95[row]))
                 return over_stage_budget(price, self.limits.cap_micro(0))

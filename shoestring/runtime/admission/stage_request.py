@@ -15,7 +15,7 @@ from shoestring.core import store_layout
 from shoestring.core.interfaces import Store
 from shoestring.core.record import Record, SchemaVersion
 from shoestring.core.types import STANDARD_CLASS, Format, Need, StageOutcome
-from shoestring.data.job import OfTask, Task
+from shoestring.data.job import Command, Job, OfTask, Task
 from shoestring.data.storage import cache
 from shoestring.data.storage.blobs import load_manifest
 from shoestring.routing.dag import UpstreamStage, build_dag
@@ -40,6 +40,10 @@ class RemainingStages(Record):
     metered: bool = Field(
         True, description="false: an external component, which is settled by its pod's times"
     )
+    job: Job | None = Field(
+        None, description="the terms of a pipeline of commands; null: the recipe of the run has them"
+    )
+    command: Command | None = Field(None, description="what this stage runs, in a pipeline of commands")
     engine: Engine | None = Field(
         None, description="what the pipeline was compiled for; null: an earlier version compiled it"
     )

@@ -1,12 +1,15 @@
-"""The built-in stages, by name."""
+"""The built-in stages, by name, and where an author's own stage is."""
 
 from __future__ import annotations
 
 import importlib
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from shoestring.core.errors import UnknownName
+from shoestring.data.storage.import_closure import import_closure
+from shoestring.stages.work import Origin
 
 
 def stage_names() -> list[str]:
@@ -24,3 +27,18 @@ def stage_module(name: str) -> ModuleType:
 
 def is_builtin(stage: str) -> bool:
     return stage in stage_names()
+
+
+def own_stage(module: ModuleType, **settings: Any) -> Origin:
+    """Return the origin of an author's own stage, for `routed()`.
+
+    `module` defines run(work), and may define SHARED; `run` finds `settings` in the work that it is given.
+    """
+    closure = import_closure(module.__name__)
+    return Origin(
+        module=module.__name__,
+        code=closure.digest,
+        libraries=closure.libraries,
+        settings=settings,
+        shared=getattr(module, "SHARED", True),
+    )

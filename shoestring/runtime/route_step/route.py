@@ -132,9 +132,11 @@ def request_differences(store: Store, run: Run, request: RunRequest) -> tuple[st
         f"a budget of ${start.budget_usd}, not ${request.budget_usd}": start.budget_usd != request.budget_usd,
         f"a deadline of {deadline_s} s, not {request.deadline_s}": deadline_s != request.deadline_s,
         f"the seed {stored.job.seed}, not {request.job.seed}": stored.job.seed != request.job.seed,
+        # The record of a pipeline of commands has the one that was routed first.
         f"its {'recipe' if stored.recipe else 'command'}, not the one that was passed now": (
-            record_bytes(stored.task) != record_bytes(task)
-        ),
+            request.command is None or request.runs_in_launcher
+        )
+        and record_bytes(stored.task) != record_bytes(task),
     }
     if not (differences := [text for text, differing in differs.items() if differing]):
         return ()

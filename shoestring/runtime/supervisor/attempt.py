@@ -16,6 +16,7 @@ from shoestring.core.errors import StageFailed
 from shoestring.core.money import usd
 from shoestring.core.receipt import AdaptationChange, Cause, PricePoint, ResourceUsage
 from shoestring.core.types import Market, Pool, Quote, StageOutcome
+from shoestring.data.job import Command
 from shoestring.data.run_records import Run
 from shoestring.routing.decision import Choice, Decision, reserved_later_s
 from shoestring.runtime.records.receipts import NO_USAGE
@@ -37,6 +38,7 @@ class Attempt:
         reserved_usd: the reservation, with the extensions that the ledger has confirmed.
         extension_asked_at_usd: the reservation at the last request for an extension.
         rate_changes: the prices that replaced the decision's price.
+        command: what it runs; None: a stage of a recipe.
         heartbeat_s: when its last heartbeat was begun, on the monotonic clock.
         priced_until_s: until when the price is known, on the monotonic clock; None: until the decision.
         unpriced: no price can be read now, and the fallback price is not charged yet.
@@ -62,6 +64,7 @@ class Attempt:
     started_s: float
     reserved_usd: Decimal
     origin: Origin | None = None
+    command: Command | None = None
     extension_asked_at_usd: Decimal = Decimal(0)
     rate_changes: RateChanges = ()
     heartbeat_s: float = 0.0
@@ -117,8 +120,7 @@ class Attempt:
     @property
     def grace_s(self) -> float:
         """The seconds from TERM to KILL, where the money allows it."""
-        command = self.run.record.command
-        return GRACE_S + (command.grace_s if command else 0.0)
+        return GRACE_S + (self.command.grace_s if self.command else 0.0)
 
     @property
     def exit_usd(self) -> Decimal:

@@ -27,6 +27,7 @@ from shoestring.core.money import Usd
 from shoestring.core.receipt import AdaptationChange, Cause
 from shoestring.core.record import Record, record_bytes
 from shoestring.core.types import STANDARD_CLASS, Format, StageOutcome
+from shoestring.data.job import Command
 from shoestring.data.run_records import read_run_record
 from shoestring.data.storage.scratch_files import MAX_REASON_CHARS, write_whole
 from shoestring.runtime.open_world import open_world
@@ -57,6 +58,7 @@ class ChildJob(Record):
     deadline_s: float | None
     parent_pid: int
     origin: Origin | None = None
+    command: Command | None = None
     storage_class: str = STANDARD_CLASS
     planned_samples: int | None = None
     may_ask_for_pool: bool = False
@@ -152,8 +154,8 @@ def make_work(job: ChildJob, scratch: Path, stop: StopSignal) -> Work | CommandW
         "report_progress": ProgressFile(scratch / PROGRESS_FILE),
         "should_stop": stop,
     }
-    if record.command is not None:
-        return CommandWork(command=record.command, **tools)
+    if job.command is not None:
+        return CommandWork(command=job.command, **tools)
     assert record.recipe is not None
     return Work(
         **tools,
@@ -177,12 +179,18 @@ def policy_for(policy: Policy, job: ChildJob) -> Policy:
     return policy.model_copy(update={"adaptation_limits": allowed})
 
 
+def stage_module_name(job: ChildJob) -> str:
+    if job.command is not None:
+        return "shoestring.stages.command"
+    return job.origin.module if job.origin else f"shoestring.stages.{job.stage}"
+
+
 def main(scratch: Path) -> ChildResult:
     """Do the work that `job.json` in `scratch` describes, and return how it ended."""
     job = ChildJob.model_validate_json((scratch / JOB_FILE).read_bytes())
     stop = StopSignal(job.parent_pid)
     try:
-        stage = importlib.import_module(job.origin.module if job.origin else f"shoestring.stages.{job.stage}")
+        stage = importlib.import_module(stage_module_name(job))
         return ChildResult(status="done", outcome=stage.run(make_work(job, scratch, stop)))
     except CommandFailed as error:
         return ChildResult(status="failed", cause="code", reason=str(error), exit_code=error.code)

@@ -52,6 +52,7 @@ def start_child(
         parent_pid=os.getpid(),
         may_ask_for_pool=may_migrate,
         origin=attempt.origin,
+        command=attempt.command,
         storage_class=attempt.choice.storage_class,
         planned_samples=attempt.choice.samples or None,
         family=family.name if (family := attempt.decision.question.family) else "",
@@ -59,7 +60,7 @@ def start_child(
     (scratch / JOB_FILE).write_bytes(record_bytes(job))
     command = [sys.executable, "-m", STAGE_PROCESS, str(scratch)]
     # A command has the terminal of whoever started it.
-    stdin = None if attempt.run.record.command else subprocess.DEVNULL
+    stdin = None if attempt.command else subprocess.DEVNULL
     return subprocess.Popen(command, env=os.environ | variables, stdin=stdin)
 
 

@@ -10,6 +10,7 @@ from functools import partial
 from shoestring.config.world import World
 from shoestring.core.errors import StageFailed, UsageError
 from shoestring.core.types import StageOutcome
+from shoestring.data.job import Command
 from shoestring.data.run_records import Run, open_run, read_record
 from shoestring.data.storage import cache
 from shoestring.routing.decision import Decision
@@ -47,14 +48,14 @@ def run_stage(
     decision_key: str,
     inputs: Mapping[str, str],
     origin: Origin | None = None,
+    command: Command | None = None,
 ) -> StageOutcome:
     """Run the stage as decided, inside its reservation.
 
     Args:
         world_argument: where the child opens the world from.
-        decision_key: the key of the decision in the store.
         inputs: keys of what the stage reads, by name.
-        origin: the code of an author's own stage; None: a built-in stage.
+        origin, command: None: a built-in stage, or the command of the run.
 
     Raises:
         StageStopped: the money, the time, a signal or a lost launcher ended it; a checkpoint may exist.
@@ -76,6 +77,7 @@ def run_stage(
     decision, decision_key = locked
     with heartbeats(world, partial(first_heartbeat, world, decision), world.clock.monotonic_s()):
         attempt = open_attempt(world, open_run(world.store, run_id), decision, decision_key, inputs, origin)
+        attempt.command = command or attempt.run.record.command
     return run_attempt(attempt, world_argument)
 
 
@@ -125,7 +127,7 @@ def run_attempt(attempt: Attempt, world_argument: str) -> StageOutcome:
 def publish(attempt: Attempt, outcome: StageOutcome) -> StageOutcome:
     """Cache the result, and return the one that counts: another run's if that was published first."""
     # The text of a command does not determine its result.
-    if attempt.run.record.command is not None:
+    if attempt.command is not None:
         return outcome
     return publish_result(attempt.world, decided_work(attempt.run, attempt.decision, attempt.origin), outcome)
 
@@ -181,9 +183,8 @@ def settle_and_record(attempt: Attempt, result: ChildResult) -> None:
     ledger, began_s = world_ledger(world), world.clock.monotonic_s()
     if result.outcome is not None:
         done = result.outcome.samples or result.outcome.rows
-        attempt.progress = attempt.progress.model_copy(
-            update={"phase": result.status, "samples": done, "total": None}
-        )
+        ended = {"phase": result.status, "samples": done, "total": None}
+        attempt.progress = attempt.progress.model_copy(update=ended)
     with beating(attempt):
         spent_usd, shortfall = settle_attempt(attempt, ledger, result.reason, done=result.status == "done")
         write_attempt_receipt(attempt, with_reason(result, shortfall), spent_usd)
@@ -292,7 +293,7 @@ def attempt_samples(attempt: Attempt, result: ChildResult) -> int | None:
 
     The speed of an attempt is measured if it completed its work or migrated; that of a command never is.
     """
-    if (result.outcome is None and result.cause != "migrated") or attempt.run.record.command:
+    if (result.outcome is None and result.cause != "migrated") or attempt.command:
         return None
     samples = result.outcome.samples if result.outcome else attempt.progress.samples
     own_samples = samples - attempt.progress.resumed_samples

@@ -36,6 +36,11 @@ from shoestring.runtime.admission.stage_request import (
 from shoestring.runtime.records.receipt_history import KnownReceipts, current_stockouts, known_receipts
 from shoestring.training.families.recipe_needs import RecipeNeeds
 
+UNMETERED = (
+    "nothing in its pod meters it: it gets no budget file and keeps no checkpoint, the reaper ends it when "
+    "its money is used up, and it pays for its pod's own times"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class InputSize:
@@ -163,13 +168,15 @@ def command_context(world: World, request: StageRequest, command: Command) -> Qu
     """
     now, prices = world.clock.now(), world.prices.book()
     stockouts, notes = current_stockouts(world.store, now)
-    pools = pools_of(command, world.cluster.pools())
+    pools = world.cluster.pools()
+    if request.engine.engine == "local":
+        pools = pools_of(command, pools)
     return QuestionContext(
         now=now,
         pools=pools,
         prices=prices,
         size=InputSize(core_seconds(request, pools, prices), 0, None),
-        needs=request.needs,
+        needs=with_min_memory(request.needs, 0, request.min_memory_gb),
         families=(),
         cache_key="",
         cached=CachedResults(),
@@ -180,11 +187,15 @@ def command_context(world: World, request: StageRequest, command: Command) -> Qu
 
 
 def core_seconds(request: StageRequest, pools: tuple[Pool, ...], prices: PriceBook) -> int:
-    """Return the most seconds of a reference core that the money and the time of a request buy on a pool; at
-    least 1, and 1 where a pool has no price."""
+    """Return the most samples that the money and the time of a request buy on a pool: seconds of a reference
+    core, or 1e12 operations of a GPU where a stage needs one; at least 1, and 1 where a pool has no price."""
     left_usd = float(request.budget_usd - request.spent_usd - request.held_usd)
     left_s = float("inf") if request.deadline_left_s is None else request.deadline_left_s
-    speeds = {pool.name: pool.cores * pool.core_speed for pool in pools}
+    on_gpu = any(need.by_time and need.gpu == "must" for need in request.needs)
+    speeds = {
+        pool.name: pool.gpu_count * pool.gpu_tflops if on_gpu else pool.cores * pool.core_speed
+        for pool in pools
+    }
     most = [
         speeds[quote.pool] * min(left_s, 3600 * left_usd / float(quote.usd_per_hour))
         for quote in prices.quotes
@@ -264,4 +275,5 @@ def request_notes(world: World, request: StageRequest) -> Sequence[str]:
     The guardrails on quality apply to the built-in elastic stage only: it reports its quality while it runs.
     """
     reports_quality = request.origin is None and request.needs[0].elastic
-    return (*request.notes, *world.policy.guardrails.sentences(reports_quality))
+    unmetered = () if request.metered else (UNMETERED,)
+    return (*request.notes, *unmetered, *world.policy.guardrails.sentences(reports_quality))
