@@ -49,7 +49,10 @@ def test_a_record_of_a_command_is_written_and_read() -> None:
     job = job_of_recipe(find_recipe("flights")).model_copy(update={"name": "train"})
     record = RunRecord.model_validate(WORLD | {"job": job, "command": command})
     assert RunRecord.model_validate_json(record_bytes(record)) == record
-    assert record.task == command and record.resume_text == "shoestring exec --resume r"
+    # Without a folder of this machine, it is the stage of a pipeline.
+    assert record.task == command and record.resume_text == "shoestring run --resume r"
+    here = record.model_copy(update={"command": command.model_copy(update={"folder": "/work"})})
+    assert here.resume_text == "shoestring exec --resume r"
 
 
 @pytest.mark.parametrize("both", [True, False])
