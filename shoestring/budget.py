@@ -8,19 +8,29 @@
             ...
         budget.report(loss=validate(model))
 
-PyTorch is imported when `budgeted` is first called. docs/own-training.md describes both.
+With Hugging Face's Trainer or with Lightning, a callback is the one change:
+
+    Trainer(..., callbacks=[huggingface_callback(budget)])
+    lightning.Trainer(..., callbacks=[lightning_callback(budget)])
+
+PyTorch is imported when `budgeted` or a callback is first called. docs/own-training.md describes all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
+from shoestring.core.errors import UsageError
 from shoestring.training.own_loop.budget import Budget as Budget
 
 if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
+
+    from shoestring.training.own_loop.callbacks.huggingface import HuggingFaceBudget
+    from shoestring.training.own_loop.callbacks.lightning import LightningBudget
 
 Batch = TypeVar("Batch")
 
@@ -43,3 +53,40 @@ def budgeted(
     from shoestring.training.own_loop.loop_session import batches_in_budget
 
     return batches_in_budget(loader, model, optimizer, budget, steps)
+
+
+def huggingface_callback(budget: Budget) -> HuggingFaceBudget:
+    """Return the callback that keeps a training of Hugging Face's Trainer inside its budget.
+
+    The training continues with `trainer.train(resume_from_checkpoint=budget.checkpoint)`.
+
+    Raises:
+        UsageError: the budget has a training, or the extra `huggingface` is not installed.
+    """
+    with needs_extra("huggingface", "transformers", "accelerate"):
+        from shoestring.training.own_loop.callbacks.huggingface import HuggingFaceBudget
+    return HuggingFaceBudget(budget)
+
+
+def lightning_callback(budget: Budget) -> LightningBudget:
+    """Return the callback that keeps a training of Lightning's Trainer inside its budget.
+
+    The training continues with `trainer.fit(..., ckpt_path=budget.checkpoint)`.
+
+    Raises:
+        UsageError: the budget has a training, or the extra `lightning` is not installed.
+    """
+    with needs_extra("lightning", "lightning"):
+        from shoestring.training.own_loop.callbacks.lightning import LightningBudget
+    return LightningBudget(budget)
+
+
+@contextmanager
+def needs_extra(extra: str, *modules: str) -> Iterator[None]:
+    """Raise UsageError, with the command that installs an extra, where one of its modules is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] not in modules:
+            raise
+        raise UsageError(f"{error.name} is not installed: pip install 'shoestring[{extra}]'") from None

@@ -11,6 +11,7 @@ from typing import Self, SupportsFloat
 
 from shoestring.core.errors import DataError, UsageError
 from shoestring.spending.budget_file import BUDGET_VARIABLE, CHECKPOINTS_VARIABLE, PROGRESS_VARIABLE
+from shoestring.training.own_loop.checkpoints.checkpoint_folder import newest_whole
 from shoestring.training.own_loop.files import LoopProgressFile, read_spent_s
 from shoestring.training.own_loop.loop_state import LoopState
 from shoestring.training.own_loop.sources import BudgetSource, MeteredBudget, TimeBudget, named_seconds
@@ -91,6 +92,14 @@ class Budget:
 
     @property
     def checkpoint(self) -> Path | None:
+        """The newest whole checkpoint, or None: what a Trainer of Hugging Face or Lightning resumes from."""
+        loop = self.loop
+        if loop.folder is not None:
+            loop.resumes_from = newest_whole(loop.folder, loop.checkpoint_ending)
+        return loop.resumes_from
+
+    @property
+    def checkpoints(self) -> Path | None:
         """The folder of the checkpoints, or None."""
         return self.loop.folder
 
@@ -105,7 +114,7 @@ class Budget:
         loop.epochs = n
         if loop.folder is not None:
             # Here the script has imported PyTorch; `import shoestring.budget` does not.
-            from shoestring.training.own_loop.saved_state import find_checkpoint
+            from shoestring.training.own_loop.checkpoints.saved_state import find_checkpoint
 
             find_checkpoint(loop)
             at = loop.position
@@ -124,7 +133,7 @@ class Budget:
                     break
                 loop.position.epoch += 1
             self._close()
-            loop.termination.is_awaited = bool(loop.stop_reason) and loop.source.has_meter
+            loop.expect_termination()
 
     def report(self, *, loss: SupportsFloat | None = None, **metrics: object) -> None:
         """Report a validation's loss. Other metrics are accepted, and not written.

@@ -1,9 +1,8 @@
-"""A model and its optimizer in a loop with a budget: the pace of the steps, and checkpoints."""
+"""A model and its optimizer in a loop with a budget: passes over the loader, and checkpoints."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from enum import IntEnum
 from typing import Any, TypeVar
 
 from torch import nn
@@ -11,6 +10,12 @@ from torch.optim import Optimizer
 
 from shoestring.core.errors import UsageError
 from shoestring.training.own_loop.budget import Budget
+from shoestring.training.own_loop.checkpoints.saved_state import (
+    find_checkpoint,
+    read_state,
+    state_of_loop,
+    write_state,
+)
 from shoestring.training.own_loop.loader_pass import (
     END,
     LoaderPass,
@@ -19,18 +24,8 @@ from shoestring.training.own_loop.loader_pass import (
     rows_per_pass,
 )
 from shoestring.training.own_loop.loop_state import LoopState
+from shoestring.training.own_loop.pacer import NextStep, Pacer
 from shoestring.training.own_loop.rate_hook import RateHook
-from shoestring.training.own_loop.saved_state import find_checkpoint, read_state, state_of_loop, write_state
-
-# Between two looks at the clock of the budget, at most this many seconds and steps pass.
-LOOK_INTERVAL_S, MAX_STEPS_BETWEEN_LOOKS = 0.2, 1000
-# In a short budget, a checkpoint is written after this share of the seconds left ...
-CHECKPOINT_INTERVAL_SHARE = 0.05
-# ... but checkpoints take at most this share of the time.
-CHECKPOINT_COST_SHARE = 0.05
-# The schedule begins at the first batch, unless more of the budget was gone by then.
-LATEST_SHARE = 0.9
-
 
 Batch = TypeVar("Batch")
 
@@ -53,10 +48,6 @@ def batches_in_budget(
         yield from session.batches(loader)
 
 
-class NextStep(IntEnum):
-    TRAIN, SAVE, STOP = 0, 1, 2
-
-
 class LoopSession:
     """The training of one model. The first rank decides on pace, checkpoints and stop for all ranks."""
 
@@ -64,40 +55,28 @@ class LoopSession:
         self.loop, self.model, self.optimizer = loop, model, optimizer
         resume = find_checkpoint(loop)
         self._ranks = resume.ranks
-        self._hook = RateHook(optimizer, loop.say)
         self._saved_loader: dict[str, Any] | None = None
+        # The peak is that of the script, not the rate in the checkpoint.
+        hook = RateHook(optimizer, loop.say)
         if resume.state is not None:
             self._load(resume.state)
             resume.state = None
         loop.save = self._save_last
-        self._saved_at = loop.position.batches if self._saved_loader else -1
-        self._saved_s = self._looked_s = loop.monotonic_s()
-        self._looked_at = self._next_look = loop.position.batches
-        self._share_per_step, self._is_first, self._is_warm = 0.0, True, False
+        self._pacer = Pacer(loop, resume.ranks, [hook], self._saved_loader is not None)
         self._pass: LoaderPass | None = None
-        self._pass_length: int | None = None
-        left_s = loop.source.read(self._saved_s).seconds_left
-        self._interval_s = min(loop.checkpoint_interval_s, CHECKPOINT_INTERVAL_SHARE * left_s)
-        self._saves_work = loop.folder is not None
-        if loop.folder is None:
-            loop.say(
-                "no folder for checkpoints is named, so none is written: Budget(..., checkpoints=PATH) names "
-                "one"
-            )
 
     def batches(self, loader: Any) -> Iterator[Any]:
         """Yield batches of one pass, until `_may_train` refuses the next."""
         loop, at = self.loop, self.loop.position
         found = self._begin_pass(loader)
         is_resumed = at.batches_in_pass > 0
-        rows, clock_s = rows_per_batch(loader), loop.monotonic_s
-        is_alone, hook = self._ranks.world_size == 1, self._hook
+        rows, pacer = rows_per_batch(loader), self._pacer
         while True:
-            if at.batches >= self._next_look or (is_alone and clock_s() >= self._looked_s + LOOK_INTERVAL_S):
+            if pacer.is_look_due():
                 if not self._may_train():
                     break
             else:
-                hook.share = min(1.0, hook.share + self._share_per_step)
+                pacer.advance()
             batch = found.next()
             if batch is END and is_resumed and not at.is_finished:
                 # The earlier attempt ended after the last batch, before it saw that there was no other one.
@@ -116,31 +95,25 @@ class LoopSession:
                 yield batch
             except GeneratorExit:  # the script leaves the pass, which counts as its end
                 at.is_finished = True
-                loop.end_pass(clock_s())
+                loop.end_pass(loop.monotonic_s())
                 raise
         self._end_pass()
 
     def save(self) -> None:
         """Write a checkpoint, on all ranks together, unless nothing was trained since the last one."""
         loop = self.loop
-        is_new = loop.position.batches != self._saved_at
+        is_new = loop.position.batches != self._pacer.saved_at
         if loop.folder is None or self._pass is None or not is_new:
             return
         began_s = loop.monotonic_s()
         loaders = self._ranks.gathered(self._pass.state())
         if self._ranks.rank == 0:
             self._write(loaders)
-        self._saved_at, self._saved_s = loop.position.batches, loop.monotonic_s()
-        loop.reserve.checkpoints_s.append(self._saved_s - began_s)
+        self._pacer.note_saved(loop.monotonic_s() - began_s)
 
     def _save_last(self) -> None:
-        if self._ranks.agree(self._saves_work):
+        if self._ranks.agree(self._pacer.saves_work):
             self.save()
-
-    @property
-    def _least_interval_s(self) -> float:
-        """The seconds between two checkpoints that keep their cost low."""
-        return self.loop.reserve.checkpoint_s / CHECKPOINT_COST_SHARE
 
     def _begin_pass(self, loader: Any) -> LoaderPass:
         loop, at = self.loop, self.loop.position
@@ -153,10 +126,8 @@ class LoopSession:
         if saved is None:
             at.batches_in_pass, at.is_finished = 0, False
         found = LoaderPass(loader, loop.say, saved, at.batches_in_pass, at.is_finished)
-        self._pass, self._pass_length = found, batches_per_pass(loader)
-        # What happens between two passes is no step.
-        loop.pass_began_s = self._looked_s = loop.monotonic_s()
-        self._looked_at = self._next_look = at.batches
+        self._pass = found
+        self._pacer.begin_pass(batches_per_pass(loader))
         return found
 
     def _end_pass(self) -> None:
@@ -165,82 +136,28 @@ class LoopSession:
         if loop.steps is not None and loop.position.batches >= loop.steps:
             loop.say_unused_budget(f"the {loop.steps} steps", now_s)
         # A validation may take long, and the script may be killed in it.
-        is_cheap = now_s - self._saved_s > self._least_interval_s
-        if self._ranks.agree(self._saves_work and (bool(loop.stop_reason) or is_cheap)):
+        is_cheap = self._pacer.is_save_cheap(now_s)
+        if self._ranks.agree(self._pacer.saves_work and (bool(loop.stop_reason) or is_cheap)):
             self.save()
         loop.end_pass(loop.monotonic_s())
 
     def _may_train(self) -> bool:
         """Look at the budget. Return False where the batches end here, on all ranks."""
-        at = self.loop.position
+        at, length = self.loop.position, self._pacer.pass_length
         # A pass whose last batch was trained is not resumed.
-        if self._pass_length is not None and at.batches_in_pass >= self._pass_length:
+        if length is not None and at.batches_in_pass >= length:
             at.is_finished = True
-        share, per_step, action, steps = self._ranks.from_first(self._decision())
-        self._hook.share, self._share_per_step = max(share, self._hook.share), per_step
-        self._next_look = at.batches + int(steps)
+        left = None if length is None else max(0, length - at.batches_in_pass)
+        action = self._pacer.look(left)
         if action == NextStep.SAVE:
             self.save()
-            self._looked_s = self.loop.monotonic_s()
-        if action == NextStep.STOP:
-            self.loop.stop_reason = self.loop.stop_reason or "the first rank stops"
         return action != NextStep.STOP
-
-    def _decision(self) -> tuple[float, ...]:
-        """Return share, share of each step, what to do, and the steps until the next look."""
-        loop, at = self.loop, self.loop.position
-        if self._ranks.rank:
-            return (0.0, 0.0, NextStep.TRAIN, 1)
-        now_s = loop.monotonic_s()
-        if loop.began_share is None:
-            loop.began_share = min(LATEST_SHARE, loop.source.read(now_s).share_gone)
-        if (steps := at.batches - self._looked_at) > 0:
-            # The first step of an attempt also loads libraries and compiles, and is none to expect again.
-            if self._is_warm:
-                loop.reserve.steps_s.append((now_s - self._looked_s) / steps)
-            self._is_warm = True
-        self._looked_at, self._looked_s = at.batches, now_s
-        length = self._pass_length
-        ramp = loop.ramp(now_s, None if length is None else max(0, length - at.batches_in_pass))
-        share = max(ramp.share, loop.steps_share(length))
-        loop.write_files(now_s)
-        is_first, self._is_first = self._is_first, False
-        if reason := loop.why_stop(now_s):
-            loop.stop_reason = reason
-            if is_first:
-                loop.say(
-                    f"no batch is trained ({reason}): name a larger budget to continue, or another folder "
-                    "for checkpoints to start over"
-                )
-            return (1.0, 0.0, NextStep.STOP, 1)
-        interval_s = max(self._interval_s, self._least_interval_s)
-        is_due = self._saves_work and now_s - self._saved_s >= interval_s
-        action = NextStep.SAVE if is_due else NextStep.TRAIN
-        return (share, self._per_step(ramp.per_s), action, self._steps_to_look(ramp.stop_in_s))
-
-    def _per_step(self, share_per_s: float) -> float:
-        loop = self.loop
-        of_steps = 1 / loop.steps if loop.steps else 0.0
-        if loop.epochs and self._pass_length:
-            of_steps = max(of_steps, 1 / (loop.epochs * self._pass_length))
-        return max(of_steps, share_per_s * loop.reserve.step_s)
-
-    def _steps_to_look(self, stop_in_s: float) -> int:
-        loop = self.loop
-        step_s = loop.reserve.step_s
-        if not step_s:
-            return 1
-        # Towards the stop, a look halves the way, so that steps that become slower do not run past it.
-        steps = min(MAX_STEPS_BETWEEN_LOOKS, LOOK_INTERVAL_S / step_s, stop_in_s / step_s / 2)
-        if loop.steps is not None:
-            steps = min(steps, loop.steps - loop.position.batches)
-        return max(1, int(steps))
 
     def _write(self, loaders: list[Any]) -> None:
         loop = self.loop
         assert loop.folder is not None
         state = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
-        is_first = self._saved_at < 0
+        is_first = self._pacer.saved_at < 0
         try:
             path = write_state(
                 loop.folder, loop.position.batches, {**state, **state_of_loop(loop), "loaders": loaders}
@@ -250,7 +167,7 @@ class LoopSession:
             return
         if is_first and read_state(path) is None:
             path.unlink()
-            self._saves_work = False
+            self._pacer.saves_work = False
             loop.say(
                 "the state of this model or optimizer holds objects that a checkpoint cannot: none is written"
             )

@@ -45,6 +45,8 @@ class LoopState:
     the script is in the next one. `stop_reason` is set when the batches have ended for good. `save` writes a
     checkpoint, once there is one to write. `agree` returns the first rank's answer on all ranks. `resume`
     and `session` hold what needs PyTorch: the state of an earlier attempt, and model and optimizer.
+    `checkpoint_ending`: that of the names of the checkpoints of the framework in use; None: not known.
+    `resumes_from`: the checkpoint that the script has asked for.
     """
 
     source: BudgetSource
@@ -64,6 +66,8 @@ class LoopState:
     save: Callable[[], None] | None = None
     resume: Any = None
     session: Any = None
+    checkpoint_ending: str | None = None
+    resumes_from: Path | None = None
     agree: Callable[[bool], bool] = bool
     checkpoint_interval_s: float = CHECKPOINT_INTERVAL_S
     pass_began_s: float = 0.0
@@ -113,6 +117,10 @@ class LoopState:
             return reading.stop_reason or "the budget ends"
         return "the budget ends" if self.ramp(now_s).stop_in_s <= 0 else ""
 
+    def expect_termination(self) -> None:
+        """Expect SIGTERM after a training that a meter has ended."""
+        self.termination.is_awaited = bool(self.stop_reason) and self.source.has_meter
+
     def end_pass(self, now_s: float) -> None:
         self.pass_ended_s, self._validation_s = now_s, None
 
@@ -141,11 +149,10 @@ class LoopState:
             return None
         return round(self.position.samples / self.position.batches * self.steps) * self.world_size
 
-    def say_unused_budget(self, what: str, now_s: float) -> None:
-        """Warn that a script ends before its budget does. `what`: what it has run out of."""
+    def say_unused_budget(self, what: str, now_s: float, advice: str = "name more, or none,") -> None:
+        """Warn that a script ends before its budget does. `what`: what has ended it."""
         left = 1 - self.source.read(now_s).share_gone
         if left > UNUSED_SHARE and not self.termination.requested:
             self.say(
-                f"{what} ended with {left:.0%} of the budget left: name more, or none, to train until the "
-                "budget ends"
+                f"{what} ended with {left:.0%} of the budget left: {advice} to train until the budget ends"
             )

@@ -25,6 +25,9 @@ SCHEDULE = LearningRateSchedule(
     follows_budget=False,
     warmup_samples=planned_warmup_samples(DECAY_SAMPLES, BUDGET_SAMPLES),
 )
+# Where the machine slows down or the price rises late, the last steps are a larger share of the budget. The
+# rate is 0 from this share of it on, so that their mean rate is still below 5% of the peak.
+ZERO_FROM = 0.985
 # Times vary: the largest of the last few measurements counts, and this share on top.
 MEASUREMENTS, MARGIN = 3, 0.1
 # Until a validation was measured, it is assumed to take this share of the batches before it: a forward pass
@@ -46,7 +49,7 @@ class BudgetReading(NamedTuple):
 class Ramp(NamedTuple):
     """The share of a training that is done: `share` at a moment, and `per_s` more each second after it.
 
-    It is 1 where the batches end, in `stop_in_s` seconds.
+    It is 1 from shortly before the batches end, in `stop_in_s` seconds.
     """
 
     share: float
@@ -65,13 +68,13 @@ def rate_factor(share: float) -> float:
 def ramp_to_stop(reading: BudgetReading, stop_in_s: float) -> Ramp:
     """Return the share of a training whose batches end in `stop_in_s` seconds.
 
-    The share of the budget that is gone is stretched, so that it is 1 then.
+    The share of the budget that is gone is stretched, so that it is 1 shortly before (`ZERO_FROM`).
     """
     if reading.should_stop or reading.share_gone >= 1 or stop_in_s <= 0:
         return Ramp(1.0, 0.0, 0.0)
     gone_per_s = (1 - reading.share_gone) / reading.seconds_left
-    gone_at_stop = reading.share_gone + gone_per_s * stop_in_s
-    return Ramp(reading.share_gone / gone_at_stop, gone_per_s / gone_at_stop, stop_in_s)
+    gone_at_end = ZERO_FROM * (reading.share_gone + gone_per_s * stop_in_s)
+    return Ramp(min(1.0, reading.share_gone / gone_at_end), gone_per_s / gone_at_end, stop_in_s)
 
 
 def recent() -> deque[float]:

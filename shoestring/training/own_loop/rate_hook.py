@@ -32,6 +32,15 @@ class RateHook:
         self._written: list[float | None] = [None] * len(self._peaks)
         self._handle = optimizer.register_step_pre_hook(self._before_step)
 
+    @property
+    def rates(self) -> list[float | None]:
+        """The rates of the last step, by group; None where it is not known without waiting for a GPU."""
+        return list(self._written)
+
+    def remove(self) -> None:
+        """Leave the rate to the script."""
+        self._handle.remove()
+
     def _before_step(self, optimizer: Optimizer, args: object, kwargs: object) -> None:
         factor = rate_factor(self.share)
         for index, group in enumerate(optimizer.param_groups):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from types import FrameType
@@ -16,20 +17,29 @@ class Termination:
     Python allows handlers only in the main thread: elsewhere, nothing changes. Contexts may be nested.
 
     `is_awaited`: the budget has ended, and SIGTERM follows while the script writes its results. A script
-    without a handler of its own ignores it from the end of the context on.
+    without a handler of its own ignores it from the end of the context on. `is_within`: whether the code that
+    a signal interrupts belongs to the training; elsewhere the handler of before is restored, and receives the
+    signal.
     """
 
     def __init__(self) -> None:
+        self.is_within: Callable[[FrameType | None], bool] = lambda frame: True
         self.requested, self.is_awaited, self._depth = False, False, 0
         self._is_installed, self._pid = False, os.getpid()
         self._before: object = None
+        self._inner: object = None
 
     def __enter__(self) -> Self:
         if self._depth == 0 and is_main_thread():
-            self._before, self._pid = signal.signal(signal.SIGTERM, self._receive), os.getpid()
-            self._is_installed = True
+            self._before, self._pid = live_handler(), os.getpid()
+            signal.signal(signal.SIGTERM, self._receive)
+            self._inner, self._is_installed = self._before, True
         self._depth += 1
         return self
+
+    def passes_to(self, handler: object) -> None:
+        """Pass the signal to this handler instead of that of before, which is restored at the end."""
+        self._inner = handler
 
     def __exit__(self, *error: object) -> None:
         self._depth -= 1
@@ -47,13 +57,24 @@ class Termination:
         signal.signal(signal.SIGTERM, self._before if is_known else signal.SIG_DFL)  # type: ignore[arg-type]
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
-        self.requested = True
-        if os.getpid() != self._pid:
+        is_own = os.getpid() == self._pid and self.is_within(frame)
+        self.requested = is_own
+        if not is_own:
             # A forked process inherits this handler, and its own terminate() must end it.
             self._restore()
             os.kill(os.getpid(), number)
-        elif callable(self._before):
-            self._before(number, frame)
+        elif callable(self._inner):
+            self._inner(number, frame)
+
+
+def live_handler() -> object:
+    """Return the handler of SIGTERM, without those of trainings that have ended with an error."""
+    found: object = signal.getsignal(signal.SIGTERM)
+    while isinstance(owner := getattr(found, "__self__", None), Termination):
+        if owner.is_within(sys._getframe()):
+            break
+        found = owner._before
+    return found
 
 
 def is_main_thread() -> bool:

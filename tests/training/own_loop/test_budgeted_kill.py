@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from shoestring.training.own_loop.saved_state import checkpoint_files
+from shoestring.training.own_loop.checkpoints.saved_state import checkpoint_files
 from shoestring.training.own_loop.termination import Termination
 
 SCRIPT = Path(__file__).parent / "budgeted_script.py"

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
 from shoestring.budget import Budget
-from shoestring.training.own_loop.saved_state import checkpoint_files
+from shoestring.training.own_loop.checkpoints.saved_state import checkpoint_files
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* ended with", "ignore:the loader has no position")
 ROWS, STEPS, STEPS_PER_PASS = 40, 45, 10

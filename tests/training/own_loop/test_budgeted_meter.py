@@ -15,7 +15,7 @@ from small_trainings import PEAK, SmallTraining
 from shoestring.budget import Budget
 from shoestring.core.record import record_bytes
 from shoestring.spending.budget_file import BudgetFile
-from shoestring.training.own_loop.saved_state import checkpoint_files
+from shoestring.training.own_loop.checkpoints.saved_state import checkpoint_files
 
 pytestmark = pytest.mark.filterwarnings("ignore:no folder for checkpoints")
 BUDGET_USD = Decimal(1)
@@ -95,7 +95,7 @@ def test_a_meter_that_asks_to_stop_gets_a_checkpoint(tmp_path: Path, monkeypatch
     newest = checkpoint_files(tmp_path / "checkpoints")[0]
     assert int(newest.stem.split("-")[1]) == len(training.rates)
     assert budget.should_stop
-    assert budget.checkpoint == tmp_path / "checkpoints"
+    assert (budget.checkpoint, budget.checkpoints) == (newest, tmp_path / "checkpoints")
 
 
 @pytest.fixture

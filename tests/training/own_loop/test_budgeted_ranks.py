@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shoestring.training.own_loop.saved_state import checkpoint_files
+from shoestring.training.own_loop.checkpoints.saved_state import checkpoint_files
 
 SCRIPT = Path(__file__).parent / "ranks_script.py"
 BATCHES_PER_PASS = 8

@@ -46,11 +46,13 @@ def test_a_training_ends_annealed_inside_its_budget(validation_s: float) -> None
     assert sum(last) / len(last) < 0.05 * PEAK
 
 
-def test_a_machine_that_slows_to_half_still_ends_annealed_and_in_time() -> None:
-    training = SmallTraining(validation_s=5, step_s=lambda step: 1.0 if step < 150 else 2.0)
+@pytest.mark.parametrize("slower", [2.0, 4.0])
+def test_a_machine_that_slows_down_still_ends_annealed_and_in_time(slower: float) -> None:
+    training = SmallTraining(validation_s=5, step_s=lambda step: 1.0 if step < 100 else slower)
     training.run(seconds(training, 400))
     assert training.clock.at_s <= 400
-    assert training.rates[-1] < 0.05 * PEAK
+    last = training.rates[-len(training.rates) // 20 :]
+    assert sum(last) / len(last) < 0.05 * PEAK
 
 
 def test_a_slow_first_step_is_not_expected_again() -> None:
@@ -88,7 +90,8 @@ def test_more_epochs_than_the_budget_buys_end_with_the_budget() -> None:
 def test_dollars_at_a_price_are_seconds() -> None:
     budget = Budget(usd="0.50", usd_per_hour="0.10", monotonic_s=StillClock().monotonic_s)
     assert budget.seconds_left == pytest.approx(5 * 3600)
-    assert (budget.share_gone, budget.should_stop, budget.checkpoint) == (0.0, False, None)
+    assert (budget.share_gone, budget.should_stop) == (0.0, False)
+    assert (budget.checkpoint, budget.checkpoints) == (None, None)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ Two are kept. Each is written whole or not at all.
 from __future__ import annotations
 
 import os
-import re
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -15,18 +14,16 @@ from typing import Any
 
 import torch
 
+from shoestring.training.own_loop.checkpoints.checkpoint_folder import LOOP, checkpoints_in, delete_old
 from shoestring.training.own_loop.loop_state import LoopPosition, LoopState
 from shoestring.training.own_loop.ranks import Ranks, check_same
 
 FORMAT = 1
-KEPT = 2
-NAME = re.compile(r"checkpoint-(\d+)\.pt")
 
 
 def checkpoint_files(folder: Path) -> list[Path]:
     """Return the checkpoints in a folder, newest first."""
-    found = [(int(match[1]), path) for path in folder.iterdir() if (match := NAME.fullmatch(path.name))]
-    return [path for _, path in sorted(found, reverse=True)]
+    return checkpoints_in(folder, LOOP)
 
 
 def read_state(path: Path) -> dict[str, Any] | None:
@@ -74,8 +71,7 @@ def write_state(folder: Path, number: int, state: Mapping[str, Any]) -> Path:
         raise OSError(str(error).splitlines()[0]) from None
     finally:
         temporary.unlink(missing_ok=True)
-    for old in checkpoint_files(folder)[KEPT:]:
-        old.unlink(missing_ok=True)
+    delete_old(folder, LOOP)
     return path
 
 
@@ -87,12 +83,18 @@ class LoopResume:
     state: dict[str, Any] | None = None
 
 
+def ranks_of(loop: LoopState) -> Ranks:
+    """Return the processes that train together, which the loop asks from here on."""
+    ranks = Ranks()
+    loop.rank, loop.world_size, loop.agree = ranks.rank, ranks.world_size, ranks.agree
+    return ranks
+
+
 def find_checkpoint(loop: LoopState) -> LoopResume:
     """Return what an earlier attempt has saved. The first call looks for it, and sets the loop's position."""
     if isinstance(loop.resume, LoopResume):
         return loop.resume
-    ranks = Ranks()
-    loop.rank, loop.world_size, loop.agree = ranks.rank, ranks.world_size, ranks.agree
+    ranks = ranks_of(loop)
     resume = loop.resume = LoopResume(ranks)
     if loop.folder is None:
         return resume
@@ -103,17 +105,22 @@ def find_checkpoint(loop: LoopState) -> LoopResume:
     check_same(state is not None, f"the checkpoint {loop.folder / name}")
     assert state is not None
     resume.state = state
+    restore_loop(loop, state)
+    return resume
+
+
+def restore_loop(loop: LoopState, state: Mapping[str, Any]) -> None:
+    """Restore position and measurements that `state_of_loop` returned."""
     loop.position = LoopPosition(**state["position"])
     loop.began_share = state["began_share"]
     measured = state["measured"]
     loop.reserve.validations_s.extend(measured["validations_s"])
     loop.reserve.checkpoints_s.extend(measured["checkpoints_s"])
     loop.reserve.steps_s.extend(measured["steps_s"])
-    return resume
 
 
 def state_of_loop(loop: LoopState) -> dict[str, Any]:
-    """Return what `find_checkpoint` restores, as plain values."""
+    """Return what `restore_loop` restores, as plain values."""
     reserve = loop.reserve
     return {
         "position": asdict(loop.position),
