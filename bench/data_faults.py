@@ -5,7 +5,8 @@ python bench/data_faults.py [--seeds 5] [--quick]
 
 A fault is one added column: the target recoded, an id, a constant, or a leak in time; ten different ones of
 each, each in another table of bench/planted_data.py. It counts as named if the page warns of that column with
-that fault. Every warning of a clean table counts as false. A seed changes the tables and the random values;
+that fault. Every warning of a clean table counts as false; findings in its labels are
+facts of its rows, and are printed. A seed changes the tables and the random values;
 --quick takes one seed. Faults that the tables have already are counted apart. The page reads a file, as a
 recipe does.
 """
@@ -25,20 +26,25 @@ from machine import describe
 from planted_data import CLEAN, Frame, RealTable, installed_tables
 
 from shoestring.data.inspect.page import inspect_data
-from shoestring.data.inspect.page_records import DataWarning
+from shoestring.data.inspect.page_records import DataPage, DataWarning
 from shoestring.data.recipe import Recipe
 
 MIN_NAMED, MAX_FALSE = 36, 1
 
 
-def warnings_of(frame: Frame, target: str, folder: Path) -> tuple[DataWarning, ...]:
-    """Return the warnings of the data page of a recipe that names these rows and the target alone."""
+def page_of(frame: Frame, target: str, folder: Path) -> DataPage:
+    """Return the data page of a recipe that names these rows and the target alone."""
     path = folder / "rows.csv"
     frame.to_csv(path, index=False)
     recipe = Recipe.model_validate(
         {"name": "planted", "source": {"rows": {"path": path}}, "target": {"column": target}}
     )
-    return inspect_data(recipe).warnings
+    return inspect_data(recipe)
+
+
+def warnings_of(frame: Frame, target: str, folder: Path) -> tuple[DataWarning, ...]:
+    """Return the warnings of the page about single columns."""
+    return page_of(frame, target, folder).warnings
 
 
 def planted(plant: Plant, tables: list[RealTable], seed: int, number: int) -> Planted:
@@ -66,9 +72,9 @@ def print_clean(tables: list[RealTable], folder: Path) -> int:
     """Print the warnings of the clean tables; return the largest number for one table."""
     most = 0
     for table in tables:
-        false = warnings_of(table.read_clean(), table.target, folder)
-        most = max(most, len(false))
-        names = ", ".join(f"{each.column} ({each.fault})" for each in false)
+        page = page_of(table.read_clean(), table.target, folder)
+        false = [*(f"{each.column} ({each.fault})" for each in page.warnings), *page.findings]
+        most, names = max(most, len(page.warnings)), ", ".join(false)
         print(f"  {table.name}, target {table.target}: {len(false)} {names}")
     return most
 

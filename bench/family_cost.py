@@ -1,12 +1,14 @@
-"""Claim: a family's formula gives the CPU time of a training within a factor of 2, for tables of several
-shapes and for several settings.
+"""Claim: a family's formula gives the CPU time of a training within a factor of 2, for tables and images
+of several shapes and for several settings.
 
 Each training is one of 3 epochs, or of 30 rounds of trees, with its validations and checkpoints. Its CPU time
 is divided by the rows of its passes. The time before the first step is left out.
 
 python bench/family_cost.py [--rows 60000] [--family NAME ...] [--quick]
 
---quick: 20,000 rows; a minute.
+Images have as many values together as 400 for each row.
+
+--quick: 20,000 rows; two minutes.
 """
 
 from __future__ import annotations
@@ -23,11 +25,12 @@ import torch
 from killed_training import Data, Rows, task_of
 from machine import describe
 
-from shoestring.core.datasets import Encoding, Feature
+from shoestring.core.datasets import IMAGE_COLUMN, Encoding, Feature, StoredField
 from shoestring.data.families import FamilySettings
 from shoestring.stages.train import NEED
 from shoestring.training.families.boosted.settings import BoostedSettings
 from shoestring.training.families.data_shape import encoded_shape
+from shoestring.training.families.image_net.settings import ImageNetSettings
 from shoestring.training.families.linear.settings import LinearSettings
 from shoestring.training.families.registry import family_of
 from shoestring.training.families.table_net.settings import TableNetSettings
@@ -40,10 +43,16 @@ SHAPES = {
     "30 categories": (0, (1000,) * 30),
     "3 numbers": (3, ()),
 }
+IMAGES = {"28 x 28, grey": (1, 28, 28), "64 x 64": (3, 64, 64), "224 x 224": (3, 224, 224)}
 SETTINGS: dict[str, tuple[FamilySettings, ...]] = {
     "table_net": (
         TableNetSettings(max_epochs=3, patience=99),
         TableNetSettings(max_epochs=3, patience=99, hidden=(512, 512)),
+    ),
+    "image_net": (
+        ImageNetSettings(max_epochs=3, patience=99),
+        ImageNetSettings(max_epochs=3, patience=99, convolutions=2),
+        ImageNetSettings(max_epochs=3, patience=99, hidden=(16, 32)),
     ),
     "linear": (LinearSettings(max_epochs=3, patience=99),),
     "boosted": (
@@ -75,15 +84,31 @@ def table_of(numbers: int, cardinalities: tuple[int, ...], rows: int, classes: i
     return Encoding(features=tuple(features), task=task, classes=names, train_prior=shares), made
 
 
+def images_of(shape: tuple[int, ...], values: int, classes: int) -> tuple[Encoding, Rows]:
+    """Return made-up images of a shape, of `values` values together, whose class is their brightness."""
+    rng, size = np.random.default_rng(0), math.prod(shape)
+    made = np.empty(values // size, [(IMAGE_COLUMN, "u1", (size,)), ("y", "<i4")])
+    made["y"] = rng.integers(0, classes, len(made))
+    made[IMAGE_COLUMN] = rng.integers(0, 128, (len(made), size)) + 20 * made["y"][:, None]
+    names, shares = tuple(map(str, range(classes))), (1 / classes,) * classes
+    fields = (StoredField(name=IMAGE_COLUMN, dtype="uint8", shape=shape, use="image"),)
+    task = "binary" if classes == 2 else "multiclass"
+    return Encoding(features=(), fields=fields, task=task, classes=names, train_prior=shares), made
+
+
 def cases(families: list[str], rows: int) -> Iterator[tuple[str, Data]]:
     for family in families:
         for settings in SETTINGS[family]:
             own = settings.model_dump(exclude_defaults=True, exclude={"max_epochs", "patience"})
-            for shape, (numbers, cardinalities) in SHAPES.items():
-                for classes in (2, 5):
-                    encoding, made = table_of(numbers, cardinalities, rows, classes)
+            for classes in (2, 5):
+                made = (
+                    {name: images_of(shape, 400 * rows, classes) for name, shape in IMAGES.items()}
+                    if family == "image_net"
+                    else {name: table_of(*shape, rows, classes) for name, shape in SHAPES.items()}
+                )
+                for shape, (encoding, made_rows) in made.items():
                     name = f"{family} {own or ''}: {shape}, {classes} classes"
-                    yield name, Data(encoding, made, settings)
+                    yield name, Data(encoding, made_rows, settings)
 
 
 def measured_us(data: Data) -> float:

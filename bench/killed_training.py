@@ -36,7 +36,7 @@ from machine import describe
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.config.adaptation import AdaptationLimits
-from shoestring.core.datasets import TOKENS_COLUMN, Encoding, Feature, StoredField
+from shoestring.core.datasets import IMAGE_COLUMN, TOKENS_COLUMN, Encoding, Feature, StoredField
 from shoestring.data.families import FamilySettings
 from shoestring.data.formats.readers import EncodedRows
 from shoestring.data.loading.samples import Collator, SampleReader
@@ -45,6 +45,7 @@ from shoestring.spending.meter import Meter
 from shoestring.training.checkpoints import read_pointer
 from shoestring.training.families.blend.settings import BlendSettings
 from shoestring.training.families.boosted.settings import BoostedSettings
+from shoestring.training.families.image_net.settings import ImageNetSettings
 from shoestring.training.families.linear.settings import LinearSettings
 from shoestring.training.families.table_net.settings import TableNetSettings
 from shoestring.training.families.text_net.settings import TextNetSettings
@@ -117,6 +118,27 @@ def text_rows(rng: np.random.Generator) -> Data:
     )
 
 
+def image_rows(rng: np.random.Generator) -> Data:
+    """Return images of 12 x 12, every second one with a bright square at any place, and a number."""
+    rows = np.empty(ROWS + VALIDATION_ROWS, [(IMAGE_COLUMN, "u1", (144,)), ("number", "f4"), ("y", "i4")])
+    rows["number"], rows["y"] = rng.normal(size=len(rows)), rng.integers(0, 2, len(rows))
+    pixels = rng.integers(0, 128, (len(rows), 12, 12), np.uint8)
+    for at, (row, column) in enumerate(rng.integers(0, 9, (len(rows), 2))):
+        pixels[at, row : row + 3, column : column + 3] += 60 * int(rows["y"][at])
+    rows[IMAGE_COLUMN] = pixels.reshape(len(rows), -1)
+    encoding = Encoding(
+        features=(Feature(name="number", kind="numeric"),),
+        fields=(StoredField(name=IMAGE_COLUMN, dtype="uint8", shape=(1, 12, 12), use="image"),),
+        task="binary",
+        classes=("no", "yes"),
+        train_prior=(0.5, 0.5),
+    )
+    settings = ImageNetSettings(
+        max_epochs=6, hidden=(8, 16), batch_rows=32, patience=99, shift=1, flip=True, dropout=0.3
+    )
+    return Data(encoding, rows, settings)
+
+
 def boosted_rows(rng: np.random.Generator) -> Data:
     """Return the rows of the table, for trees."""
     return replace(table_rows(rng), settings=BoostedSettings(max_epochs=600, patience=999, min_leaf_rows=5))
@@ -137,6 +159,7 @@ def blend_rows(rng: np.random.Generator) -> Data:
 FAMILIES: dict[str, Callable[[np.random.Generator], Data]] = {
     "table": table_rows,
     "boosted": boosted_rows,
+    "image": image_rows,
     "linear": linear_rows,
     "blend": blend_rows,
     "text": text_rows,

@@ -6,6 +6,7 @@ import json
 
 from shoestring.backends.local import WORLD_MOUNT_PATH
 from shoestring.backends.s3.location import CREDENTIAL_VARIABLES, CREDENTIALS_SECRET
+from shoestring.backends.sources.data_variables import DATA_SECRET, DATA_VARIABLES
 from shoestring.config.world import IMAGES, WORLD_FILES
 from shoestring.pipelines.external_containers import OUTPUTS
 from shoestring.pipelines.routed import IDENTITY_FIELDS
@@ -59,15 +60,14 @@ def pod_labels(label: str) -> Yaml:
 
 
 def container_defaults() -> Yaml:
-    """Return what all containers have: the world's files, the store's credentials, the pod's identity, no
-    root.
+    """Return what all containers have: the world's files, the credentials of the store and of the data, the
+    pod's identity, no root.
     """
+    secrets = (CREDENTIALS_SECRET, CREDENTIAL_VARIABLES), (DATA_SECRET, DATA_VARIABLES)
     credentials = [
-        {
-            "name": name,
-            "valueFrom": {"secretKeyRef": {"name": CREDENTIALS_SECRET, "key": name, "optional": True}},
-        }
-        for name in CREDENTIAL_VARIABLES
+        {"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": name, "optional": True}}}
+        for secret, names in secrets
+        for name in names
     ]
     identity = [
         {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}

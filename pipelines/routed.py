@@ -10,6 +10,7 @@ from kfp import dsl, kubernetes
 
 from shoestring.backends.local import WORLD_MOUNT_PATH
 from shoestring.backends.s3.location import CREDENTIAL_VARIABLES, CREDENTIALS_SECRET
+from shoestring.backends.sources.data_variables import DATA_SECRET, DATA_VARIABLES
 from shoestring.components.route import route
 from shoestring.components.settle import settle
 from shoestring.config.world import WORLD_FILES
@@ -244,8 +245,8 @@ def settle_step(run: RunParameters) -> dsl.PipelineTask:
 
 
 def configure_pod(task: dsl.PipelineTask, stage: str) -> dsl.PipelineTask:
-    """Give a pod its identity, the world's files and the store's credentials, take root from it, and turn
-    KFP's cache off.
+    """Give a pod its identity, the world's files and the credentials of store and data, take root from it,
+    and turn KFP's cache off.
 
     `stage` is the pod's label: a stage's name, `route-STAGE` or `settle`. KFP's local runner ignores all of
     this.
@@ -256,8 +257,8 @@ def configure_pod(task: dsl.PipelineTask, stage: str) -> dsl.PipelineTask:
         kubernetes.use_config_map_as_volume(
             task, f"shoestring-{name}", f"{WORLD_MOUNT_PATH}/{name}", optional=True
         )
-    credentials = {name: name for name in CREDENTIAL_VARIABLES}
-    kubernetes.use_secret_as_env(task, CREDENTIALS_SECRET, credentials, optional=True)
+    for secret, names in ((CREDENTIALS_SECRET, CREDENTIAL_VARIABLES), (DATA_SECRET, DATA_VARIABLES)):
+        kubernetes.use_secret_as_env(task, secret, {name: name for name in names}, optional=True)
     for name, field_path in IDENTITY_FIELDS.items():
         kubernetes.use_field_path_as_env(task, name, field_path)
     kubernetes.empty_dir_mount(task, "scratch", "/tmp")

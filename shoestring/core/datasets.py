@@ -18,8 +18,7 @@ TARGET_COLUMN = "y"
 """The field of the target."""
 
 GROUP_COLUMN = "_group"
-"""The field of the units of rows, where the split kept several rows together. A bootstrap draws the rows of
-a unit together."""
+"""The field of the units of rows, where the split kept several together: a bootstrap draws them so."""
 
 IMAGE_COLUMN = "_image"
 """The column of images: bytes of image files in a raw data set, pixels in an encoded one."""
@@ -30,9 +29,13 @@ TEXT_COLUMN = "_text"
 TOKENS_COLUMN = "_tokens"
 """The column of rows of tokens in an encoded data set."""
 
+WEIGHT_COLUMN = "_weight"
+"""The field of the weights of rows."""
 
-MIN_FREE_BYTES = 1 << 30
-"""What copies of a data set leave free on their volume."""
+
+def is_empty(value: object) -> bool:
+    """Return whether a field is left out of its record, as earlier versions did not write it."""
+    return not value
 
 
 class DatasetPart(Record):
@@ -68,7 +71,7 @@ class Feature(Record):
     marks_missing: bool = Field(False, exclude_if=lambda marks: not marks)
 
 
-Use = Literal["code", "number", "image", "tokens", "target", "group"]
+Use = Literal["code", "number", "image", "tokens", "target", "group", "weight"]
 
 DTYPES = {"int32": "int32", "int64": "int64", "float": "float32", "double": "float64"}
 """Arrow's name of a scalar type -> NumPy's."""
@@ -80,7 +83,7 @@ class StoredField(Record):
     - code: an index into the dictionary of the field; 0 is 'unknown or missing'.
     - number: a value in its own unit; NaN is 'missing'.
     - image: pixels from 0 to 255. tokens: ids of a vocabulary.
-    - target: what is predicted. group: the unit of the row.
+    - target: what is predicted. group: the unit of the row. weight: what the row counts.
     """
 
     name: str
@@ -106,7 +109,7 @@ def stored_fields(arrow_types: Mapping[str, str], shaped: Iterable[StoredField])
 def _scalar(name: str, arrow_type: str) -> StoredField:
     if arrow_type not in DTYPES:
         raise ValueError(f"column {name} is of type {arrow_type}: encoded columns are {', '.join(DTYPES)}")
-    by_name: dict[str, Use] = {TARGET_COLUMN: "target", GROUP_COLUMN: "group"}
+    by_name: dict[str, Use] = {TARGET_COLUMN: "target", GROUP_COLUMN: "group", WEIGHT_COLUMN: "weight"}
     by_type: Use = "number" if arrow_type in ("float", "double") else "code"
     return StoredField(name=name, dtype=DTYPES[arrow_type], use=by_name.get(name, by_type))
 
@@ -124,7 +127,7 @@ class Vocabulary(Record):
     bytes_per_token: float = Field(description="mean bytes of text of a token in train")
     sha256: str = Field(
         "",
-        exclude_if=lambda sha256: not sha256,
+        exclude_if=is_empty,
         description="digest of the blob with the tokens, in the format of tokenizers; empty: they are bytes",
     )
 
@@ -144,6 +147,13 @@ class Loss(Record):
 
 
 STANDARD_LOSS, MEDIAN = Loss(), 0.5
+
+
+class RowWeight(Record):
+    """The column of the weights of rows, and their mean in train, by which they are divided."""
+
+    column: str
+    mean: float
 
 
 class Encoding(Record):
@@ -172,6 +182,7 @@ class Encoding(Record):
         description="digest of the blob with the value of each code; empty: codes are stored ready to use",
     )
     loss: Loss = Field(STANDARD_LOSS, exclude_if=lambda loss: loss == STANDARD_LOSS)
+    weight: RowWeight | None = Field(None, exclude_if=lambda weight: weight is None)
 
     @model_validator(mode="before")
     @classmethod
@@ -201,11 +212,16 @@ class SplitRule(Record):
     - documents: equal documents.
     - distinct rows: rows of the main table that are equal but for the columns in `ignored`.
     - rows: each row alone, by its position among rows that are equal in the same way.
+
+    With `split.time`, rows of one time are assigned by `boundaries`: days, times, or rows, if none repeats.
     """
 
-    unit: Literal["groups", "documents", "distinct rows", "rows"]
+    unit: Literal["groups", "documents", "distinct rows", "rows", "days", "times"]
     ignored: tuple[str, ...] = Field(
-        (), exclude_if=lambda ignored: not ignored, description="the target, the leaks, the names of images"
+        (), exclude_if=is_empty, description="target, weight, leaks, names of images"
+    )
+    boundaries: tuple[str, ...] = Field(
+        (), exclude_if=is_empty, description="the first times of val and test: `split.time`"
     )
 
 
@@ -215,11 +231,7 @@ class Manifest(StoredRecord):
     name: str
     format: Format
     storage_class: StorageClassName = STANDARD_CLASS
-    columns: dict[str, str] = Field(
-        {},
-        exclude_if=lambda columns: not columns,
-        description="of raw data: column -> Arrow type; encoded data has the fields of its encoding",
-    )
+    columns: dict[str, str] = Field({}, exclude_if=is_empty, description="of raw data: column -> Arrow type")
     splits: dict[str, tuple[DatasetPart, ...]] = Field(description="name of a split or table -> its parts")
     rows: int
     row_bytes: int = Field(description="bytes of one row, decoded")
@@ -227,7 +239,9 @@ class Manifest(StoredRecord):
     parents: tuple[str, ...] = ()
     settings_sha256: str
     quarantined: dict[str, int] = Field({}, description="reason -> quarantined rows")
-    quarantine: str | None = Field(None, description="key of the blob with the quarantined rows")
+    unread: dict[str, int] = Field({}, exclude_if=is_empty, description="reason -> values read as missing")
+    lost_classes: dict[str, int] = Field({}, exclude_if=is_empty, description="class -> quarantined rows")
+    quarantine: str | None = Field(None, description="key of the blob with the quarantined rows and values")
     encoding: Encoding | None = None
     split_rule: SplitRule | None = Field(
         None,
@@ -266,12 +280,8 @@ def _manifest_of_today(data: Any) -> Any:
     if not (columns := data.get("columns")):
         return data
     fields = stored_fields(columns, map(_with_use, encoding.get("fields", ())))
-    return {
-        **data,
-        "columns": {},
-        "encoding": {**encoding, "fields": fields},
-        "schema_version": SCHEMA_VERSION,
-    }
+    changes = {"columns": {}, "encoding": {**encoding, "fields": fields}, "schema_version": SCHEMA_VERSION}
+    return {**data, **changes}
 
 
 def _encoding_of_today(data: Any) -> Any:

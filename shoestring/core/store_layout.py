@@ -5,9 +5,7 @@ from __future__ import annotations
 from shoestring.core.errors import StoreError
 
 STORE_VERSION = "store.json"
-BLOBS = "blobs/"
-CACHE = "cache/"
-DATASETS = "datasets/"
+BLOBS, CACHE, DATASETS = "blobs/", "cache/", "datasets/"
 RUNS = "runs/"
 LEDGER = "ledger/"
 PENDING = "pending/"
@@ -17,10 +15,8 @@ FINGERPRINTS = "learned/fingerprints/"
 STOCK_OUTS = "learned/stock-outs/"
 ROLLBACKS = "learned/policies/"
 LOCAL_PROBE, FETCH_PROBE = "learned/probes/local", "learned/probes/fetch"
-LAUNCHER_PROBE = "learned/probes/launcher"
-REAPER_PROBE = "learned/probes/reaper"
-LEASE_PROBE = "learned/probes/lease"
-CLEAN_UP_PROBE = "learned/probes/clean-up"
+LAUNCHER_PROBE, REAPER_PROBE = "learned/probes/launcher", "learned/probes/reaper"
+LEASE_PROBE, CLEAN_UP_PROBE = "learned/probes/lease", "learned/probes/clean-up"
 CONDITIONAL_WRITE_PROOF = "learned/probes/if-none-match.json"
 LEDGER_EXPORT = "ledger/export.json"
 IMMUTABLE = (BLOBS, DATASETS)
@@ -80,6 +76,10 @@ def cached_page(key: str) -> str:
 def increments(key: str, version: str = "") -> str:
     """The prefix of the versions of a data set, or one of them."""
     return f"{CACHE}increments/{key}/{version and f'{version}.json'}"
+
+
+def sources(dataset: str) -> str:
+    return f"{CACHE}sources/{dataset.removeprefix(DATASETS)}"
 
 
 def leases(cache_key: str = "") -> str:

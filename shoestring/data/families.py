@@ -31,6 +31,7 @@ register("table_net", "shoestring.training.families.table_net.family:TableNetFam
 register("boosted", "shoestring.training.families.boosted.family:BoostedFamily")
 register("linear", "shoestring.training.families.linear.family:LinearFamily")
 register("blend", "shoestring.training.families.blend.family:BlendFamily")
+register("image_net", "shoestring.training.families.image_net.family:ImageNetFamily")
 register("text_net", "shoestring.training.families.text_net.family:TextNetFamily")
 
 AUTO, DEFAULT_FAMILY = "auto", "table_net"
@@ -89,7 +90,7 @@ class LearnerSettings(FamilySettings):
 
 AUTO_FAMILIES: dict[SampleKind, tuple[str, ...]] = {
     "tables": ("blend", "boosted", "linear"),
-    "images": ("table_net",),
+    "images": ("image_net", "table_net"),
     "texts": ("text_net",),
 }
 """The families that `auto` chooses among, the preferred first."""

@@ -17,6 +17,7 @@ from shoestring.core.record import Record
 from shoestring.data.families import AutoSettings, FamilySettings, SampleKind, TrainSection, require_samples
 from shoestring.data.metrics import METRICS, Metric, Task, loss_of, no_metric
 from shoestring.data.source import ImageSettings, Source, StatedKind, TextSettings
+from shoestring.data.split_settings import Split
 from shoestring.data.text_defaults import require_texts_alone, with_text_defaults
 
 MAX_CATEGORIES = 1 << 16
@@ -33,6 +34,11 @@ class Join(Record):
         description="columns that both tables have; together they identify at most one row of `table`",
     )
     columns: tuple[str, ...] = Field(min_length=1, description="columns of `table` to add")
+    allow_unmatched: bool = Field(
+        False,
+        exclude_if=lambda allowed: not allowed,
+        description="accept that no row of the main table finds a row of `table`",
+    )
 
 
 class Target(Record):
@@ -53,29 +59,6 @@ class Target(Record):
         return self
 
 
-class Split(Record):
-    """The shares of the splits. `test` is sealed: only the final evaluation reads it."""
-
-    by: tuple[str, ...] = Field(
-        (),
-        description=(
-            "rows with equal values in these columns (a day, a customer) go to the same split; "
-            "empty: so do rows that are equal but for the target and leaks, where 1,000 or more differ"
-        ),
-    )
-    train: float = Field(0.8, gt=0, lt=1)
-    val: float = Field(0.1, gt=0, lt=1)
-    test: float = Field(0.1, gt=0, lt=1)
-
-    @model_validator(mode="after")
-    def _is_whole(self) -> Self:
-        if abs(self.train + self.val + self.test - 1) > 1e-9:
-            raise ValueError(
-                f"the shares add up to {self.train + self.val + self.test:g}, and must add up to 1"
-            )
-        return self
-
-
 class Recipe(Record):
     """One prediction task on one data set. Required are `name`, `source` with one table, and `target`
     with its column; texts have no target."""
@@ -89,6 +72,11 @@ class Recipe(Record):
     )
     joins: tuple[Join, ...] = ()
     target: Target
+    weight: str = Field(
+        "",
+        exclude_if=lambda weight: not weight,
+        description="column of numbers, 0 or more, that rows count in the loss and metrics; no feature",
+    )
     leaks: tuple[str, ...] = Field(
         (), description="columns that are only known after the prediction; never used as features"
     )
@@ -173,20 +161,13 @@ class Recipe(Record):
         description="`predict` alone reads it: columns of the main table to repeat before the predictions",
     )
 
-    @field_validator("stage_budgets_usd")
+    @field_validator("budget_usd", "stage_budgets_usd")
     @classmethod
-    def _stage_budgets_are_positive(cls, budgets: dict[str, Usd]) -> dict[str, Usd]:
-        for stage, budget_usd in budgets.items():
+    def _budgets_are_positive(cls, found: Any) -> Any:
+        for name, budget_usd in found.items() if isinstance(found, dict) else [("a run", found)]:
             if budget_usd <= 0:
-                raise ValueError(f"${budget_usd} for {stage} is not a budget: it must be above 0")
-        return budgets
-
-    @field_validator("budget_usd")
-    @classmethod
-    def _budget_is_positive(cls, budget_usd: Usd) -> Usd:
-        if budget_usd <= 0:
-            raise ValueError(f"${budget_usd} is not a budget: it must be above 0")
-        return budget_usd
+                raise ValueError(f"${budget_usd} for {name} is not a budget: it must be above 0")
+        return found
 
     @model_validator(mode="before")
     @classmethod
@@ -238,9 +219,11 @@ class Recipe(Record):
             given = {
                 "a second table in `source`": len(self.source) > 1,
                 "the features": self.names_features,
+                "`weight`": bool(self.weight),
                 "`leaks`": bool(self.leaks),
                 "`kinds`": bool(self.kinds),
                 "`max_categories`": self.max_categories != MAX_CATEGORIES,
+                "`split.time`": bool(self.split.time),
             }
             require_texts_alone(self.target.model_dump(), given)
         elif self.target.task == "next_token":
@@ -251,12 +234,20 @@ class Recipe(Record):
             raise ValueError(f"features named twice: {', '.join(repeated)}")
         if leaking := sorted(set(features) & {*self.leaks, self.target.column}):
             raise ValueError(f"named as features, but also in `leaks` or as the target: {', '.join(leaking)}")
+        if self.weight and (*features, *self.unused_columns).count(self.weight) > 1:
+            raise ValueError(f"{self.weight} is the weight, and is named elsewhere too: remove one of them")
         return self
 
     @property
     def names_features(self) -> bool:
         """True if the recipe names features, so that none are inferred."""
         return bool(self.categorical or self.numeric or self.dates or self.texts)
+
+    @property
+    def unused_columns(self) -> tuple[str, ...]:
+        """The columns that are no features, whatever they hold, unless the recipe names them."""
+        named = (self.target.column, self.weight, *self.leaks, *self.split.by, *self.image_columns)
+        return tuple(filter(None, named))
 
     @property
     def image(self) -> ImageSettings | None:

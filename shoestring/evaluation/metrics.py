@@ -1,7 +1,8 @@
 """The evaluation metrics. Each is prepared once for the rows of a split, as sums over its sampling units, and
 then computed under many weights of these units.
 
-A metric of n rows under resampled weights then costs as much as there are units, not rows.
+A metric of n rows under resampled weights then costs as much as there are units, not rows. Where rows have
+weights of their own (`SamplingUnits.weights`), a row of weight k counts like k equal rows of one unit.
 
 Shapes: n rows, k classes, u sampling units. y: int[n] classes, or float[n]. p: float[n, k] probabilities, or
 float[n] in the units of y (of texts its nats; y is their bytes). w: float[..., u] unit weights, each row of
@@ -106,14 +107,14 @@ def balanced_accuracy(y: Targets, p: Floats, units: SamplingUnits) -> Statistic:
 
 def auc(y: Targets, p: Floats, units: SamplingUnits) -> Statistic:
     """Return the chance that a row of class 1 ranks above a row of class 0; ties count half (Mann and
-    Whitney 1947)."""
+    Whitney 1947). A pair counts the product of its weights."""
     order = np.argsort(p[:, 1], kind="stable")
     ranked, positive = p[order, 1], (y[order] == 1).astype(np.float64)
     starts = np.flatnonzero(np.r_[True, ranked[1:] != ranked[:-1]])
-    unit_of_rank = units.unit_of_row[order]
+    ranked_units = units.in_order(order)
     if units.count <= MAX_PAIRED_UNITS:
-        return _auc_of_pairs(positive, starts, SamplingUnits(unit_of_rank, units.count))
-    return _auc_of_rows(positive, starts, unit_of_rank)
+        return _auc_of_pairs(positive, starts, ranked_units)
+    return _auc_of_rows(positive, starts, ranked_units)
 
 
 def _auc_of_pairs(positive: Floats, starts: Targets, ranked_units: SamplingUnits) -> Statistic:
@@ -125,17 +126,17 @@ def _auc_of_pairs(positive: Floats, starts: Targets, ranked_units: SamplingUnits
     run = np.repeat(np.arange(len(starts)), np.diff(np.r_[starts, len(positive)]))
     won: Floats = np.empty((count, count))
     for other in range(count):
-        zeros = np.add.reduceat((1.0 - positive) * (unit == other), starts)
+        zeros = np.add.reduceat(ranked_units.weighted((1.0 - positive) * (unit == other)), starts)
         won[:, other] = ranked_units.sums(positive * (zeros.cumsum() - zeros / 2)[run])
     ones, zeros = ranked_units.sums(positive), ranked_units.sums(1.0 - positive)
     return lambda w: _ratio(((w @ won) * w).sum(axis=-1), (w @ ones) * (w @ zeros))
 
 
-def _auc_of_rows(positive: Floats, starts: Targets, unit_of_rank: Targets) -> Statistic:
+def _auc_of_rows(positive: Floats, starts: Targets, ranked_units: SamplingUnits) -> Statistic:
     def weighted(w: Floats) -> Floats:
         if w.ndim > 1:
             return np.array([weighted(each) for each in w])
-        w_ranked = w[unit_of_rank]
+        w_ranked = ranked_units.weighted(w[ranked_units.unit_of_row])
         ones = np.add.reduceat(w_ranked * positive, starts)
         zeros = np.add.reduceat(w_ranked * (1.0 - positive), starts)
         return _ratio(ones @ (zeros.cumsum() - zeros / 2), ones.sum() * zeros.sum())
@@ -148,7 +149,8 @@ def ece(y: Targets, p: Floats, units: SamplingUnits) -> Statistic:
     bin."""
     confidence, correct = confidences(y, p)
     cell = units.unit_of_row * ECE_BINS + bin_indices(confidence)
-    gaps = np.bincount(cell, confidence - correct, units.count * ECE_BINS).reshape(units.count, ECE_BINS)
+    gap = units.weighted(confidence - correct)
+    gaps = np.bincount(cell, gap, units.count * ECE_BINS).reshape(units.count, ECE_BINS)
     sizes = units.sizes()
     return lambda w: np.abs(w @ gaps).sum(axis=-1) / (w @ sizes)
 

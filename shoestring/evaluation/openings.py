@@ -13,8 +13,8 @@ from shoestring.core.datasets import Manifest
 from shoestring.core.errors import NotInStore
 from shoestring.core.interfaces import Store
 from shoestring.core.record import StoredRecord, digest, record_bytes
-from shoestring.data.recipe import Split
 from shoestring.data.run_records import read_record
+from shoestring.data.split_settings import Split
 from shoestring.data.storage.blobs import load_manifest
 
 
@@ -27,7 +27,8 @@ class Opening(StoredRecord):
 
 def sealed_split(store: Store, manifest: Manifest, split: Split, seed: int) -> str:
     """Return the digest that names the test rows: of the source files, the settings of the split, its seed,
-    and where rows were hashed, of the rule and the columns that it ignored.
+    and where rows were hashed, of the rule and the columns that it ignored. A split by time has its
+    boundaries in place of the seed.
 
     Another choice of features gives another data set, and the same test rows.
     """
@@ -37,8 +38,9 @@ def sealed_split(store: Store, manifest: Manifest, split: Split, seed: int) -> s
             sources = load_manifest(store, key).parents or sources
         except NotInStore:
             continue
-    content = {"sources": sources, "split": split.model_dump(mode="json"), "seed": seed}
-    if (rule := manifest.split_rule) is not None and rule.unit in ("distinct rows", "rows"):
+    rule = manifest.split_rule
+    content = {"sources": sources, "split": split.model_dump(mode="json"), "seed": 0 if split.time else seed}
+    if rule is not None and (rule.boundaries or rule.unit in ("distinct rows", "rows")):
         content["rule"] = rule.model_dump(mode="json")
     return digest(json.dumps(content, sort_keys=True).encode())
 

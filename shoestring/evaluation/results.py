@@ -94,6 +94,11 @@ class EvaluationResults(StoredRecord):
     classes: tuple[str, ...]
     metric: str = Field(description="the recipe's primary metric, a key of every model's scores")
     rows: int = Field(description="rows of the test split")
+    weighted_by: str = Field(
+        "",
+        exclude_if=lambda column: not column,
+        description="column that rows are weighted by in all scores, intervals and baselines; empty: none",
+    )
     resampling_unit: Literal["groups", "rows"] = Field(
         description="what the bootstrap draws: groups of correlated rows, or single rows"
     )
@@ -113,6 +118,12 @@ class EvaluationResults(StoredRecord):
     training_usd: Usd | None = Field(
         None, exclude_if=is_none, description="dollars of the training's stage; null: not known"
     )
+
+    @property
+    def sealed_sentence(self) -> str:
+        """The number of this evaluation, and the column that weights its figures; empty if not known."""
+        weighted = f", weighted by {self.weighted_by}" if self.weighted_by else ""
+        return f"{self.opening.sentence}{weighted}" if self.opening else ""
 
     @property
     def scored_models(self) -> tuple[ScoredModel, ...]:

@@ -124,8 +124,9 @@ def _bins(y: Targets, p: Floats, units: SamplingUnits) -> list[_CalibrationStati
     found = []
     for index in np.unique(bin_of_row):
         chosen = bin_of_row == index
+        weights = None if units.weights is None else units.weights[chosen]
         unit_count = len(np.unique(units.unit_of_row[chosen]))
         observed = share(outcome, chosen.astype(np.float64), units)
-        predicted, rows = float(probability[chosen].mean()), int(chosen.sum())
+        predicted, rows = float(np.average(probability[chosen], weights=weights)), int(chosen.sum())
         found.append(_CalibrationStatistic(predicted, rows, unit_count, observed))
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from shoestring.core.datasets import Encoding
+from shoestring.core.datasets import WEIGHT_COLUMN, Encoding
 from shoestring.core.errors import DataError
 from shoestring.data.loading.samples import Array, SampleReader
 from shoestring.evaluation.metrics import Targets
@@ -21,6 +21,15 @@ def read_groups(rows: SampleReader) -> Array | None:
     """Return the group of all rows, in their order; None in a data set without groups."""
     found = [batch["group"] for batch in rows.scan(BATCH_ROWS) if "group" in batch]
     return np.concatenate(found) if found else None
+
+
+def read_weights(rows: SampleReader) -> Array | None:
+    """Return the weights of all rows as they are stored, float64[n]; None in a data set without weights."""
+    if WEIGHT_COLUMN not in rows.fields:
+        return None
+    starts = range(0, len(rows), BATCH_ROWS)
+    blocks = (np.arange(start, min(start + BATCH_ROWS, len(rows))) for start in starts)
+    return np.concatenate([rows.read(each)[WEIGHT_COLUMN] for each in blocks])
 
 
 def read_target(rows: SampleReader, encoding: Encoding, split: str) -> Targets:

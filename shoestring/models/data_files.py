@@ -23,9 +23,9 @@ from shoestring.data.source import ImageSettings, Source
 from shoestring.data.sources.data_file import DataFile
 from shoestring.data.sources.files import list_data_files
 from shoestring.data.sources.images.image_tables import open_image_table
+from shoestring.data.sources.open_table import open_table
 from shoestring.data.sources.quarantine import Quarantine
 from shoestring.data.sources.untyped_table import UntypedTable
-from shoestring.data.transforms.ingest import open_table
 
 BLOCK_BYTES = 8 << 20
 

@@ -15,7 +15,7 @@ from shoestring.data.formats.dictionaries import read_dictionaries, read_model_c
 from shoestring.data.formats.packed import pack, record_type
 from shoestring.data.loading.record_columns import column_of
 from shoestring.data.loading.samples import Collator, Samples
-from shoestring.data.transforms.dates import with_date_parts
+from shoestring.data.transforms.dates import with_date_parts, with_elapsed
 from shoestring.data.transforms.encode import Dictionary, encoded_name, number_values
 from shoestring.data.transforms.hashing.hashed_text import with_hashed_texts
 from shoestring.models.inputs import ModelInputs
@@ -78,7 +78,8 @@ class Features:
     def read(self, table: pa.Table, unknown: Unknown) -> Samples:
         """Return the samples of joined raw rows, without a target, and add to the counts of unknown
         values."""
-        table = with_hashed_texts(with_date_parts(table, self.inputs.dates), self.inputs.texts)
+        table = with_elapsed(with_date_parts(table, self.inputs.dates), self.inputs.dates, self.numbers)
+        table = with_hashed_texts(table, self.inputs.texts)
         stored = {encoded_name(name): table[name] for name in table.column_names}
         columns: dict[str, pa.Array] = {name: pa.array(number_values(stored[name])) for name in self.numbers}
         columns |= {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import permutations
 
 from pydantic import Field
 
@@ -10,7 +11,7 @@ from shoestring.core.datasets import GROUP_COLUMN, TARGET_COLUMN, Encoding
 from shoestring.core.record import Record
 from shoestring.data.loading.record_columns import column_of
 from shoestring.data.recipe import Join, Recipe
-from shoestring.data.transforms.dates import part_names
+from shoestring.data.transforms.dates import elapsed_name, part_names
 from shoestring.data.transforms.encode import encoded_name
 from shoestring.data.transforms.hashing.hashed_text import hashed_names
 from shoestring.models.raw_columns import RawColumn
@@ -23,7 +24,7 @@ class ModelInputs(Record):
     - keys: those that joins look rows up by.
     - joins: of each table that a feature comes from the columns that are used, in the order of the joins.
     - joined: the columns of these tables.
-    - dates, texts: the columns whose parts, or words, are features.
+    - dates, texts: the columns whose parts and distances, or words, are features.
     """
 
     main: tuple[RawColumn, ...]
@@ -43,7 +44,13 @@ def inputs_of(
     sources = _sources(known)
     used, dates, texts = set[str](), set[str](), set[str]()
     for feature in encoding.features:
-        name, use = sources[column_of(feature)]
+        column = column_of(feature)
+        if column not in sources:
+            pair = next(pair for pair in permutations(known, 2) if elapsed_name(*pair) == column)
+            used.update(pair)
+            dates.update(pair)
+            continue
+        name, use = sources[column]
         used.add(name)
         if use != "value":
             (dates if use == "date" else texts).add(name)

@@ -15,7 +15,7 @@ from shoestring.core.record import Record
 from shoestring.data.recipe import Recipe
 from shoestring.data.sources.remote.fetch import FetchFolder
 from shoestring.data.transforms.image_field import batch_images
-from shoestring.data.transforms.ingest import RawFiles, unchanged_contents
+from shoestring.data.transforms.ingest import RawFiles, unchanged_sources
 from shoestring.models.data_files import InputRows, open_rows, read_whole, rows_of, writing
 from shoestring.models.model import FittedModel, joined_columns
 
@@ -75,7 +75,7 @@ def predict_source(
         opened = {name: rows_of(files, read.source[name].image) for name, files in raw.by_table.items()}
         main = opened.pop(recipe.main)
         found = _predict_rows(model, main, f"table {recipe.main}", out, recipe.keep, opened, report)
-    unchanged_contents(read, raw.digests, store, remote)
+    unchanged_sources(read, raw.digests, store, remote)
     return found
 
 

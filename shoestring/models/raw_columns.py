@@ -21,7 +21,8 @@ from shoestring.data.sources.column_types import (
     kind_name,
     parse_column,
 )
-from shoestring.data.sources.fixed_kinds import KINDS
+from shoestring.data.sources.text.fixed_kinds import KINDS
+from shoestring.data.sources.typed.arrow_types import plain_values
 from shoestring.data.values import NUMBER, TEXT
 
 WITH_ZONE = re.compile(r"timestamp\[(s|ms|us|ns), tz=(.+)\]")
@@ -80,11 +81,13 @@ class ColumnReader:
         DataError for a column of another type.
         """
         self.rows += len(values)
-        if pa.types.is_dictionary(values.type):
-            values = values.cast(values.type.value_type)
-        type_ = values.type
-        if _is_text(type_):
-            return self._parsed(values.cast(TEXT))
+        try:
+            values = plain_values(values)
+        except pa.ArrowInvalid as error:
+            reason = f"holds a date outside the years 1 to 9999 ({error})"
+            raise DataError(f"column {self.wanted.name} {reason}: write it as missing") from None
+        if values.type == TEXT:
+            return self._parsed(values)
         return _converted(values, self.wanted)
 
     def _parsed(self, texts: pa.Array) -> pa.Array:

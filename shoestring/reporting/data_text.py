@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TextIO
 
 from rich.console import Console
@@ -10,9 +10,13 @@ from rich.table import Table
 from rich.text import Text
 
 from shoestring.core.datasets import Manifest
-from shoestring.data.inspect.page_records import DataPage, ImageEntry, TargetEntry, TextEntry
-from shoestring.reporting.number_text import count, percent, quantity
+from shoestring.data.inspect.page_records import DataPage, FileEntry, ImageEntry, TargetEntry, TextEntry
+from shoestring.data.sources.text.lost_classes import class_losses
+from shoestring.reporting.number_text import count, percent, quantity, size
 from shoestring.routing.text_table import TextTable, text_lines
+
+MAX_FILES_SHOWN = 10
+"""The files that are listed; the JSON has all."""
 
 MAX_REASONS_SHOWN = 5
 """The reasons that are named, of those for which most rows were left out."""
@@ -20,7 +24,7 @@ MAX_REASONS_SHOWN = 5
 KEPT_TOGETHER = {
     "": "",
     "rows": "; each row is assigned by itself",
-    "distinct rows": "; rows that are equal but for target and leaks stay together",
+    "distinct rows": "; rows that are equal but for target, weight and leaks stay together",
 }
 
 
@@ -52,9 +56,12 @@ def summary_lines(page: DataPage) -> list[str]:
         return [*_text_lines(page, page.texts), page.prediction]
     rows = quantity(page.rows, "row") if page.is_whole else f"about {quantity(page.rows, 'row')}"
     parts = "all read" if page.is_whole else f"{count(page.rows_read)} of them read"
+    of = f" ({page.sample})" if page.sample else ""
+    aside = f" ({_reasons(page.lost)})" if page.lost else ""
     lines = [
-        f"{page.recipe}: {rows}, {parts}; {count(page.without_target)} without a target, "
-        f"{count(page.misfits)} do not fit the types of their columns"
+        f"{page.recipe}: {rows}, {parts}{of}; {count(page.without_target)} without a target, "
+        f"{count(page.misfits)} set aside{aside}, {quantity(page.unread, 'value')} not of the type of their "
+        "column"
     ]
     expected = "" if page.is_whole else " (expected)"
     splits = ", ".join(f"{name} {count(rows)}" for name, rows in page.splits.items())
@@ -63,6 +70,10 @@ def summary_lines(page: DataPage) -> list[str]:
     if page.images is not None:
         lines.append(_images_line(page.images))
     return [*lines, *([page.prediction] if page.prediction else ()), *page.remarks]
+
+
+def _reasons(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{reason}: {count(rows)}" for reason, rows in _most(counts))
 
 
 def _text_lines(page: DataPage, texts: TextEntry) -> list[str]:
@@ -99,8 +110,10 @@ def problems(page: DataPage) -> list[str]:
 
 
 def left_out_lines(data_sets: Sequence[Manifest]) -> list[str]:
-    """Return how many rows ingest and preprocess left out of these data sets, with the reasons."""
+    """Return how many rows ingest and preprocess left out of these data sets, with the reasons, and the
+    classes that lost more of them than the others."""
     lines = []
+    set_aside = sum(sum(data.quarantined.values()) for data in data_sets if data.encoding is None)
     for data in data_sets:
         if found := sorted(data.quarantined.items(), key=lambda item: -item[1]):
             reasons = ", ".join(f"{reason} ({count(rows)})" for reason, rows in found[:MAX_REASONS_SHOWN])
@@ -112,7 +125,19 @@ def left_out_lines(data_sets: Sequence[Manifest]) -> list[str]:
             stage = "ingest" if data.encoding is None else "preprocess"
             left_out = quantity(sum(data.quarantined.values()), "row")
             lines.append(f"{left_out} left out by {stage}: {reasons}{more}")
+        if data.unread:
+            reasons = ", ".join(f"{reason} ({count(cells)})" for reason, cells in _most(data.unread))
+            lines.append(f"{quantity(sum(data.unread.values()), 'value')} read as missing: {reasons}")
+        if data.lost_classes and data.encoding is not None:
+            # The shares of train are those of all rows, as far as the splits are alike.
+            shares = zip(data.encoding.classes, data.encoding.train_prior, strict=True)
+            kept = {label: share * data.rows for label, share in shares}
+            lines += [f"warning: {each}" for each in class_losses(data.lost_classes, kept, set_aside)]
     return lines
+
+
+def _most(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+    return sorted(counts.items(), key=lambda item: -item[1])[:MAX_REASONS_SHOWN]
 
 
 def page_tables(page: DataPage) -> list[TextTable]:
@@ -134,7 +159,18 @@ def page_tables(page: DataPage) -> list[TextTable]:
         for each in page.columns
     ]
     tables = [TextTable("Columns", header, rows, frozenset({"values", "missing"}))]
-    return [*tables, _target_table(page.target)] if page.target else tables
+    tables += [_target_table(page.target)] if page.target else []
+    return [*tables, _files_table(page.listed)] if page.listed else tables
+
+
+def _files_table(files: Sequence[FileEntry]) -> TextTable:
+    rows = [
+        (each.table, each.name, size(each.size_bytes), "" if each.rows is None else count(each.rows))
+        for each in files[:MAX_FILES_SHOWN]
+    ]
+    more = len(files) - len(rows)
+    note = f"and {count(more)} more: {count(len(files))} in all; --json lists them" if more else ""
+    return TextTable("Files", ("table", "file", "size", "rows"), rows, frozenset({"size", "rows"}), note)
 
 
 def _target_table(target: TargetEntry) -> TextTable:

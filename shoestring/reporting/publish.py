@@ -9,13 +9,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from pydantic import ValidationError
+
 from shoestring.core import store_layout
 from shoestring.core.errors import CorruptObject, DataError, NotInStore, UnknownName, UsageError
 from shoestring.core.interfaces import Store
-from shoestring.core.record import SCHEMA_VERSION, Record, record_bytes
+from shoestring.core.record import SCHEMA_VERSION, Record, record_bytes, validation_message
 from shoestring.data.run_records import open_run, read_record, read_run_record
 from shoestring.data.storage.blobs import file_digest, open_blob
-from shoestring.models.folder.read_folder import find_folder
+from shoestring.models.folder.read_folder import find_folder, read_folder
+from shoestring.models.folder.record import LINEAGE_FILE
 from shoestring.models.folder.write_folder import write_model
 from shoestring.models.run_models import PREDICTIONS_FILE, PREDICTIONS_RECORD, RunPredictions
 from shoestring.reporting.html.page import page
@@ -150,6 +153,16 @@ def write_run_model(store: Store, run_id: str, folder: Path) -> None:
         receipts=_digests(store, store_layout.receipts(model.run_id)),
     )
     write_model(store, model, recipe, record_bytes(lineage), folder)
+
+
+def read_lineage(folder: Path) -> ModelLineage:
+    """Return where the model of a folder comes from, as of when the folder was written. Raises UsageError,
+    DataError: the folder is not whole."""
+    path = read_folder(folder).path / LINEAGE_FILE
+    try:
+        return ExportedLineage.model_validate_json(path.read_bytes()).model
+    except ValidationError as error:
+        raise DataError(f"{path} is no lineage of a model: {validation_message(error)}") from None
 
 
 def open_model(name: str, find_run: Callable[[str], tuple[Store, str]], use: Callable[[Path], Used]) -> Used:

@@ -141,8 +141,7 @@ def engine_text(summary: RunSummary) -> str:
 
 
 def _sealed_test(story: RunStory) -> str:
-    opening = story.evaluation.opening if story.evaluation else None
-    return opening.sentence if opening else ""
+    return story.evaluation.sealed_sentence if story.evaluation else ""
 
 
 def placed_attempt(stage: StageStory) -> AttemptStory | None:

@@ -13,14 +13,14 @@ from shoestring.core.datasets import Encoding
 from shoestring.core.interfaces import Clock, Store
 from shoestring.core.record import digest, record_bytes
 from shoestring.data.families import FamilySettings, LearnerSettings
-from shoestring.data.loading.samples import SCANNED_ROWS, SampleReader
+from shoestring.data.loading.samples import SampleReader
 from shoestring.data.loading.shuffle import SampleCursor
 from shoestring.spending.meter import Meter, MeterShare
 from shoestring.training.contracts import MIN_RELATIVE_GAIN, TrainingProgress, TrainingSetup
 from shoestring.training.control.controller import Controller
 from shoestring.training.control.guardrails import prior_loss
 from shoestring.training.control.schedule import min_relative_gain
-from shoestring.training.losses.scores import mean_metric, quantile_losses
+from shoestring.training.losses.scores import mean_metric, sum_of_losses, total_weight, weighted_quantile
 from shoestring.training.training_state import NO_MEMBERS, EarlierMembers, TrainingState
 
 NO_GUARDRAILS = Guardrails()
@@ -87,9 +87,10 @@ class TrainingTask:
         quantile = self.encoding.loss.quantile
         if quantile is None or self.encoding.task != "regression":
             return prior_loss(self.encoding)
-        y_B = np.concatenate([batch["target"] for batch in self.train.scan(SCANNED_ROWS)]).astype(np.float64)
-        losses_B = quantile_losses(y_B, float(np.quantile(y_B, quantile)), quantile)
-        return mean_metric(float(losses_B.mean()), self.encoding)
+        y_B, weight_B = self.train.targets()
+        scores_B1 = np.full((len(y_B), 1), weighted_quantile(y_B, quantile, weight_B))
+        loss = sum_of_losses(scores_B1, y_B.astype(np.float64), self.encoding, weight_B)
+        return mean_metric(loss / total_weight(len(y_B), weight_B), self.encoding)
 
     def first_cursor(self) -> SampleCursor:
         """Return the cursor of a training from the beginning."""

@@ -15,15 +15,15 @@ from commands import Finished
 from counting_sources import CountingSources
 from kube_server import KubeServer, kube_server
 from remote_lab import RemoteLab
-from s3_server import ADMIN, S3Server, environment, start_server
+from s3_server import ADMIN, DATA_KEYS, S3Server, environment, start_server
 from small_s3 import QuickClock, SmallS3, small_s3
 from store_locations import StoreLocation
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.backends.memory import MemoryStore
 from shoestring.backends.s3.store import S3Store, open_s3_store
+from shoestring.backends.sources.data_variables import S3Server as NamedServer
 from shoestring.backends.sources.obstore_sources import ObstoreSources
-from shoestring.backends.sources.obstore_sources import S3Server as NamedServer
 from shoestring.core.store_layout import CONDITIONAL_WRITE_PROOF
 
 FAST = "/dev/shm" if Path("/dev/shm").is_dir() else None
@@ -35,6 +35,17 @@ def s3_server() -> Iterator[S3Server]:
         for name, value in environment(ADMIN).items():
             variables.setenv(name, value)
         server = start_server(Path(folder))
+        try:
+            yield server
+        finally:
+            server.kill()
+
+
+@pytest.fixture(scope="module")
+def data_server() -> Iterator[S3Server]:
+    """Run another S3 server, which accepts none of the administrator's keys of the first."""
+    with tempfile.TemporaryDirectory(dir=FAST) as folder:
+        server = start_server(Path(folder), admin=DATA_KEYS)
         try:
             yield server
         finally:

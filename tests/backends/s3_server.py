@@ -11,6 +11,7 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import urllib3
 from minio import Minio
@@ -19,6 +20,7 @@ from shoestring.backends.s3.location import S3Location
 
 BUCKET = "shoestring"
 ADMIN = ("admin", "admins-secret")
+DATA_KEYS = ("keys-of-ann", "secret-of-ann")
 STAGE = ("stage", "stages-secret")
 WEED = Path(sys.executable).parent / "weed"
 # A stage may read, write and list, but not delete. SeaweedFS's own action "Write" would allow deletion, too.
@@ -45,7 +47,7 @@ VISION = ("vision", "visions-secret")
 _CLUSTER_PAGE = (Path(__file__).parents[2] / "docs" / "cluster.md").read_text(encoding="utf-8")
 # The policy that the docs show for one of several teams.
 VISION_POLICY = json.loads(_CLUSTER_PAGE.partition("```json\n")[2].partition("```")[0])
-IDENTITIES = {
+IDENTITIES: dict[str, list[dict[str, Any]]] = {
     "identities": [
         {
             "name": "admin",
@@ -104,11 +106,15 @@ def _free_ports(count: int) -> list[int]:
 
 @dataclass
 class S3Server:
-    """A SeaweedFS server with a capacity of `volumes` x 16 MiB."""
+    """A SeaweedFS server with a capacity of `volumes` x 16 MiB. `admin`: its administrator's keys.
+    `certificate`: with its key, in one file, for another port with https.
+    """
 
     folder: Path
     volumes: int = 16
-    ports: list[int] = field(default_factory=lambda: _free_ports(4))
+    admin: tuple[str, str] = ADMIN
+    certificate: Path | None = None
+    ports: list[int] = field(default_factory=lambda: _free_ports(5))
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -118,14 +124,20 @@ class S3Server:
     def location(self, prefix: str = "", bucket: str = BUCKET) -> S3Location:
         return S3Location(endpoint=self.endpoint, bucket=bucket, prefix=prefix, secure=False)
 
-    def minio(self, identity: tuple[str, str] = ADMIN) -> Minio:
+    def minio(self, identity: tuple[str, str] | None = None) -> Minio:
         pool = urllib3.PoolManager(retries=False)
-        return Minio(self.endpoint, *identity, secure=False, region="us-east-1", http_client=pool)
+        return Minio(
+            self.endpoint, *(identity or self.admin), secure=False, region="us-east-1", http_client=pool
+        )
 
     def start(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / "s3.json").write_text(json.dumps(IDENTITIES))
-        s3, filer, volume, master = self.ports
+        keys = {"accessKey": self.admin[0], "secretKey": self.admin[1]}
+        admin, *others = IDENTITIES["identities"]
+        identities = IDENTITIES | {"identities": [admin | {"credentials": [keys]}, *others]}
+        (self.folder / "s3.json").write_text(json.dumps(identities))
+        s3, filer, volume, master, s3_https = self.ports
+        pem = self.certificate
         # A new master elects itself at once; one that was killed waits for an answer to its
         # election.
         election = "200ms" if self.process else "10s"
@@ -149,6 +161,7 @@ class S3Server:
             *("-filer", f"-filer.port={filer}"),
             *("-s3", f"-s3.port={s3}", f"-s3.config={self.folder}/s3.json"),
             *("-s3.port.iceberg=0", "-s3.port.lance=0"),
+            *([f"-s3.port.https={s3_https}", f"-s3.cert.file={pem}", f"-s3.key.file={pem}"] if pem else []),
         ]
         with (self.folder / "weed.log").open("ab") as log:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
@@ -181,10 +194,10 @@ class S3Server:
                 left.unlink()
 
 
-def start_server(folder: Path, attempts: int = 3) -> S3Server:
+def start_server(folder: Path, attempts: int = 3, **settings: Any) -> S3Server:
     """Start a server. Try again on other ports where another process took one of them in the meantime."""
     for attempt in range(1, attempts + 1):
-        server = S3Server(folder / str(attempt))
+        server = S3Server(folder / str(attempt), **settings)
         try:
             server.start()
             return server

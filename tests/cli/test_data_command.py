@@ -109,3 +109,32 @@ def test_a_run_accepts_the_recipe(table: Path, laptop: Path) -> None:
     assert ran.code == 0, ran.err
     assert ran.json["status"] == "done"
     assert "target arr_delay: regression" in ran.err
+
+
+def test_the_files_are_listed_and_a_plan_refuses_a_join_that_finds_nothing(
+    table: Path, tmp_path: Path, laptop: Path
+) -> None:
+    lines = table.read_bytes().splitlines(keepends=True)
+    (days := tmp_path / "days").mkdir()
+    for day in range(12):
+        (days / f"{day:02}.csv").write_bytes(b"".join([lines[0], *lines[1 + day * 300 : 301 + day * 300]]))
+    (tmp_path / "planes.csv").write_text("tailnum,seats\n" + "".join(f"X{n},{n}\n" for n in range(50)))
+    recipe = tmp_path / "late.yaml"
+    recipe.write_text(
+        "name: late\nsource: {flights: {path: days}, planes: {path: planes.csv}}\nmain: flights\n"
+        "joins: [{table: planes, by: [tailnum], columns: [seats]}]\ntarget: {column: arr_delay}\n"
+    )
+    shown = shoestring("data", recipe)
+    assert shown.code == 1
+    assert re.search(
+        r"flights  09\.csv +[\d.]+ kB +300\n  and 3 more: 13 in all; --json lists them", shown.out
+    )
+    assert len(shoestring("data", recipe, "--json").json["listed"]) == 13
+    planned = shoestring("plan", recipe, "--world", laptop, "--store", tmp_path / "store")
+    assert planned.code == 2
+    assert "0 of 3,600 rows found a row of planes by tailnum: the keys differ, such as 'N" in planned.err
+    allowed = recipe.read_text().replace("columns: [seats]", "columns: [seats], allow_unmatched: true")
+    recipe.write_text(allowed)
+    planned = shoestring("plan", recipe, "--world", laptop, "--store", tmp_path / "store")
+    assert planned.code == 0, planned.err
+    assert "warning: 0 of 3,600 rows found a row of planes by tailnum; the keys 'N" in planned.out

@@ -125,14 +125,54 @@ def test_a_recipe_that_never_ran_has_no_earlier_result(finished: Finished, tmp_p
 
 
 def test_a_model_is_traced_to_its_files(finished: Finished) -> None:
-    run_id = str(finished.ran.json["run_id"])
+    run_id, file = str(finished.ran.json["run_id"]), finished.recipe.parent / "flights.csv"
     found = finished.again("data", "lineage", run_id, "--json").json
-    assert found["files"] == {"flights/flights.csv": digest_of(finished.recipe.parent / "flights.csv")}
-    assert [each["key"].split("/")[1] for each in found["datasets"]] == ["slice", "slice-raw"]
+    (source,) = found["files"]
+    assert source["name"] == "flights/flights.csv" and source["place"] == str(file)
+    assert (source["sha256"], source["size_bytes"]) == (digest_of(file), file.stat().st_size)
+    assert source["read_at"] <= found["ingested_at"]
+    encoded, raw = found["datasets"]
+    assert [each["key"].split("/")[1] for each in (encoded, raw)] == ["slice", "slice-raw"]
+    assert set(encoded["splits"]) == {"train", "val", "test"} and raw["splits"] == {"flights": raw["rows"]}
+    assert sum(encoded["splits"].values()) == encoded["rows"]
     assert found["decision_key"] == f"runs/{run_id}/decisions/train-1.json" and found["missing"] == ""
+    assert found["receipt_key"] == f"runs/{run_id}/receipts/train-1.json" and found["seed"] == 7
+    assert len(found["code_sha256"]) == 64 and found["environment"]["python"] and found["libraries"]["numpy"]
+    assert found["checked_objects"] > 5 and found["damaged"] == found["deleted"] == []
     assert finished.again("data", "lineage", found["weights_sha256"], "--json").json == found
     text = finished.again("data", "lineage", run_id).out
-    assert all(part in text for part in (found["weights_sha256"], *found["files"].values()))
+    assert all(part in text for part in (found["weights_sha256"], source["sha256"], str(file)))
+    assert "all that are stored match their digests" in text
+
+
+def test_the_folder_of_a_model_is_traced_by_the_store_and_elsewhere_by_itself(
+    finished: Finished, tmp_path: Path
+) -> None:
+    found = finished.again("data", "lineage", finished.out, "--json").json
+    by_run = finished.again("data", "lineage", finished.ran.json["run_id"], "--json").json
+    assert found == by_run | {"folder": str(finished.out / "model")}
+    FolderStore(tmp_path / "empty")
+    elsewhere = finished.again("data", "lineage", finished.out, "--json", store=tmp_path / "empty").json
+    assert elsewhere["files"] == found["files"] and elsewhere["checked_objects"] == 0
+    model = shutil.copytree(finished.out / "model", tmp_path / "model")
+    weights = next(path for path in (model / "weights").rglob("*") if path.is_file())
+    weights.write_bytes(b"x" + weights.read_bytes()[1:])
+    ran = finished.again("data", "lineage", model)
+    assert ran.code == 1 and str(weights) in ran.err
+
+
+def test_a_stored_object_that_was_rewritten_is_named(finished: Finished, tmp_path: Path) -> None:
+    store = shutil.copytree(finished.store, tmp_path / "store")
+    run_id = finished.ran.json["run_id"]
+    whole = finished.again("data", "lineage", run_id, "--json", store=store).json
+    manifest = json.loads((store / whole["datasets"][1]["key"]).read_text())
+    part = store / "blobs" / manifest["splits"]["flights"][0]["sha256"]
+    part.write_bytes(part.read_bytes()[:-1] + b"x")
+    found = finished.again("data", "lineage", run_id, "--json", store=store)
+    assert found.code == 1
+    assert [each["key"] for each in found.json["damaged"]] == [f"blobs/{part.name}"]
+    ran = finished.again("data", "lineage", run_id, store=store)
+    assert ran.code == 1 and f"blobs/{part.name} differs: its bytes have the digest" in ran.out
 
 
 def test_what_is_no_model_is_named(finished: Finished, tmp_path: Path) -> None:
@@ -145,5 +185,7 @@ def test_what_is_no_model_is_named(finished: Finished, tmp_path: Path) -> None:
 def test_what_is_not_stored_any_longer_is_named(finished: Finished, tmp_path: Path, gone: str) -> None:
     store = shutil.copytree(finished.store, tmp_path / "store")
     shutil.rmtree(store / gone)
-    found = finished.again("data", "lineage", finished.ran.json["run_id"], "--json", store=store).json
-    assert found["files"] == {} and gone in found["missing"]
+    ran = finished.again("data", "lineage", finished.ran.json["run_id"], "--json", store=store)
+    found = ran.json
+    assert ran.code == 0 and found["files"] == [] and gone in found["missing"]
+    assert any(key.startswith(gone) for key in found["deleted"]) and found["damaged"] == []

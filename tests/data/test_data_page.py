@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -17,7 +16,13 @@ from data_files import preprocessed, recipe_of
 from shoestring.core.errors import DataError, RecipeError
 from shoestring.core.interfaces import NO_REMOTE_SOURCES
 from shoestring.data.inspect.page import inspect_data, inspect_samples, page_of_run
-from shoestring.data.inspect.sample import MAX_SAMPLE_BYTES, MAX_SAMPLE_FILES, MAX_SAMPLE_ROWS, read_samples
+from shoestring.data.inspect.sample import read_samples
+from shoestring.data.inspect.tables.table_sample import (
+    MAX_SAMPLE_FILES,
+    MAX_SAMPLE_ROWS,
+    THOROUGH,
+    SampleSize,
+)
 from shoestring.data.recipe import Recipe
 
 ROWS = 400
@@ -227,22 +232,26 @@ def test_a_feature_of_the_wrong_type_is_refused_before_ingest(tmp_path: Path) ->
         page_of_run(recipe)
 
 
-def test_rows_that_do_not_fit_are_counted(tmp_path: Path) -> None:
+def test_values_that_do_not_fit_are_counted(tmp_path: Path) -> None:
     columns = clean_columns()
     columns["age"][3] = "several"
     page = inspect_data(recipe_for(tmp_path, columns))
-    assert (page.rows, page.rows_read, page.misfits) == (ROWS, ROWS - 1, 1)
+    assert (page.rows, page.rows_read, page.misfits, page.unread) == (ROWS, ROWS, 0, 1)
     [remark] = page.remarks
     assert "age: 1 of 400 values are not a whole number; the first is 'several' in rows.csv, row 5" in remark
 
 
 def test_a_large_table_is_read_in_part(tmp_path: Path) -> None:
     line = f"{'x' * 90},7,no\n"
-    rows = 3 * MAX_SAMPLE_BYTES // len(line)
+    rows = 3 * THOROUGH.part_bytes // len(line)
     other = line.replace("7,no", "8,yes")
     (tmp_path / "rows.csv").write_text("wide,number,y\n" + (line + other) * (rows // 2))
-    page = inspect_data(recipe_of(tmp_path / "rows.csv"))
+    recipe = recipe_of(tmp_path / "rows.csv")
+    whole = inspect_data(recipe)
+    assert (whole.is_whole, whole.rows_read, whole.sample) == (True, rows // 2 * 2, "")
+    page = inspect_data(recipe, size=replace(THOROUGH, whole_bytes=0))
     assert not page.is_whole
+    assert page.sample == "the first, middle and last 4.0 MB of 36 MB"
     assert page.rows_read == MAX_SAMPLE_ROWS
     assert page.rows == pytest.approx(rows, rel=0.02)
     assert sum(page.splits.values()) == pytest.approx(rows, rel=0.02)
@@ -255,7 +264,7 @@ def test_the_files_of_a_folder_are_read_from_the_first_to_the_last(tmp_path: Pat
         table = pa.table({"x": [number] * 10, "z": list(range(10)), "y": list(map(str, range(2))) * 5})
         pq.write_table(table, folder / f"{number:02}.parquet")
     recipe = recipe_of(folder)
-    page = inspect_samples(recipe, read_samples(recipe, whole_bytes=0), NO_REMOTE_SOURCES)
+    page = inspect_samples(recipe, read_samples(recipe, size=SampleSize(whole_bytes=0)), NO_REMOTE_SOURCES)
     assert (page.is_whole, page.rows, page.rows_read) == (False, 10 * files, 10 * MAX_SAMPLE_FILES)
     assert next(each.values for each in page.columns if each.name == "x") == MAX_SAMPLE_FILES
 
@@ -283,17 +292,3 @@ def test_columns_of_a_join_are_checked_and_repeated_keys_refused(tmp_path: Path)
     other.write_text("\n".join(["key,outcome", *lines, lines[0]]) + "\n")
     with pytest.raises(DataError, match="table other has 1 repeated key"):
         inspect_data(recipe)
-
-
-def test_the_notes_of_a_run_do_not_import_pandas(tmp_path: Path) -> None:
-    """Pandas takes 0.3 s to import, which every run would wait for."""
-    code = (
-        "import sys\n"
-        "from shoestring.data.recipe_files import find_recipe\n"
-        "from shoestring.data.inspect.page import page_of_run\n"
-        "print(*page_of_run(find_recipe('flights')).notes)\n"
-        "sys.exit('pandas' in sys.modules)"
-    )
-    ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert ran.stdout.startswith("target arr_delay: binary, whether it is above 15 (`target.above`) columns")
-    assert "missing values: 'NA' in dep_time (265), " in ran.stdout

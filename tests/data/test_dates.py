@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from data_files import of, preprocessed, recipe_of, samples_of
+from data_files import of, preprocessed, recipe_of, samples_of, table_of
 
 from shoestring.core.errors import DataError, RecipeError
+from shoestring.data.inspect.page import inspect_data
+from shoestring.data.transforms.dates import elapsed_names
 
 
 def dated_rows() -> list[dict[str, object]]:
@@ -65,3 +68,31 @@ def test_dates_that_cannot_be_features_are_refused(
     rows = [row | {"when_hour": 1} for row in dated_rows()]
     with pytest.raises(RecipeError, match=message):
         preprocessed(recipe_of(of(tmp_path, rows), **changes), tmp_path)
+
+
+def test_the_days_between_two_dates_are_features_and_missing_where_a_date_is(tmp_path: Path) -> None:
+    began = datetime(2025, 1, 1, tzinfo=UTC)
+    rows: list[dict[str, object]] = []
+    for number in range(900):
+        signed, left = began + timedelta(days=number), began + timedelta(days=number, hours=36 * (number % 7))
+        shown = f"{left:%Y-%m-%d %H:%M}" if number % 9 else ""
+        rows.append({"left": shown, "signed": f"{signed:%Y-%m-%dT%H:%M}+00:00", "y": number % 7})
+    recipe = recipe_of(of(tmp_path, rows))
+    _, manifest, store = preprocessed(recipe, tmp_path)
+    stored = table_of(store, manifest, "test")
+    for days, y in zip(stored["left - signed (days)"].to_pylist(), stored["y"].to_pylist(), strict=True):
+        assert math.isnan(days) or days == 1.5 * (y - 1)
+    assert manifest.encoding is not None
+    names = {each.name for each in manifest.encoding.features}
+    assert {"left - signed (days)", "left - signed (days)_missing"} <= names
+    use = {each.name: each.reason for each in inspect_data(recipe).columns}
+    assert use["left"] == "its month, weekday, hour and moment, and days between dates"
+    named = recipe.model_copy(update={"dates": ("left", "signed")})
+    _, manifest, _ = preprocessed(named, tmp_path / "named")
+    assert manifest.encoding is not None
+    assert "left - signed (days)" not in [each.name for each in manifest.encoding.features]
+
+
+def test_of_many_dates_the_first_six_pairs_are_used_and_a_column_of_that_name_is_left_alone() -> None:
+    names = elapsed_names(["a", "b", "c", "d", "e"], {"a - b (days)"})
+    assert names == [f"a - {each} (days)" for each in "cde"] + ["b - c (days)", "b - d (days)"]

@@ -31,7 +31,7 @@ IMAGES = {**TABLE, "source": {"rows": {"path": "photos", "image": {"size": [8, 8
 @pytest.mark.parametrize("train", [None, {"family": "auto"}])
 def test_a_recipe_without_a_section_leaves_the_family_to_the_route_step(train: dict[str, Any] | None) -> None:
     names = [[each.family for each in recipe_with(keys, train).families] for keys in (TABLE, IMAGES, TEXTS)]
-    assert names == [[*AUTO_FAMILIES["tables"]], ["table_net"], ["text_net"]]
+    assert names == [[*AUTO_FAMILIES["tables"]], ["image_net", "table_net"], ["text_net"]]
     recipe = recipe_with(TABLE, train)
     assert recipe.with_family("boosted").train == BoostedSettings()
     assert Recipe.model_validate_json(record_bytes(recipe)) == recipe
@@ -80,7 +80,10 @@ def test_a_recipe_on_texts_of_version_4_had_keys_of_tables_that_nothing_read() -
         ),
         ("{family: [table_net]}", "there is no family"),
         ("{family: text_net}", "text_net learns from texts, and the samples of this recipe are tables"),
-        ("{family: boosted, hidden: [8]}", "hidden is a key of table_net and text_net, and .* boosted: its"),
+        (
+            "{family: boosted, hidden: [8]}",
+            "hidden is a key of table_net and image_net and text_net, and .* boosted",
+        ),
         (
             "{family: auto, leaves: 8}",
             "leaves is a key of boosted, and this family is auto: its keys are ",

@@ -20,6 +20,7 @@ from shoestring.core import store_layout
 from shoestring.core.record import record_bytes
 from shoestring.data.retention.collect import collect
 from shoestring.data.retention.garbage import Garbage, find_garbage
+from shoestring.data.source_files import SourceFile, SourceRecord, save_sources
 from shoestring.data.sources.fingerprint import FileFingerprint
 from shoestring.data.storage.blobs import put_blob
 from shoestring.data.storage.cache import find_outcome
@@ -159,6 +160,16 @@ def test_a_baseline_stays_with_its_data_set(store: StoredRuns) -> None:
     clean(store, MONTH)
     assert {entry, predictions} <= store.all_keys()
     assert {entry, predictions} <= clean(store, RetentionPolicy(keep_days=5))
+
+
+def test_the_record_of_source_files_stays_with_its_data_set(store: StoredRuns) -> None:
+    dataset = next(key for key in store.list("datasets/") if "/planes-raw/" in key)
+    file = SourceFile(name="rows/a.csv", sha256="a" * 64)
+    save_sources(store, SourceRecord(dataset=dataset, ingested_at=store.now, files=(file,)))
+    store.age("cache/sources/", 20)
+    clean(store, MONTH)
+    assert store_layout.sources(dataset) in store.all_keys()
+    assert {dataset, store_layout.sources(dataset)} <= clean(store, RetentionPolicy(keep_days=5))
 
 
 def test_an_entry_that_names_no_object_goes_by_its_age_alone(store: StoredRuns) -> None:

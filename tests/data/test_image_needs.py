@@ -12,8 +12,9 @@ from shoestring.training.families.recipe_needs import RecipeNeeds
 
 def image_recipe(folder: Path, size: int) -> Recipe:
     image = {"size": [size, size], "channels": 3}
+    source = {"t": {"path": folder, "image": image}}
     return Recipe.model_validate(
-        {"name": "a", "source": {"t": {"path": folder, "image": image}}, "target": {"column": "label"}}
+        {"name": "a", "source": source, "target": {"column": "label"}, "train": {"family": "table_net"}}
     )
 
 

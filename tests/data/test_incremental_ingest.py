@@ -147,14 +147,16 @@ def test_the_kinds_of_the_first_version_stay_and_what_does_not_fit_is_named(tmp_
     folder.write(whole | {"8.csv": decimals})
     found = folder.ingest()
     assert found.columns == first.columns != folder.cold().columns
-    assert found.quarantined == {"rows: id is not a whole number": 2}
+    assert found.unread == {"rows: id is not a whole number": 2}
     assert [(row["file"], row["row"]) for row in quarantined_rows(folder.store, found)] == [
         ("8.csv", 2),
         ("8.csv", 3),
     ]
     # They count for later versions, too.
     folder.write(whole | {"8.csv": decimals, "9.csv": decimals + b"3.5,1,w,true\n"})
-    with pytest.raises(DataError, match=r"(?s)5 of 205 rows.*id is not a whole.*9\.csv, row 2.*other `name`"):
+    with pytest.raises(
+        DataError, match=r"(?s)5 of 205 values.*id is not a whole.*9\.csv, row 2.*other `name`"
+    ):
         folder.ingest()
     folder.recipe = recipe_of(folder.data, name="other")
     assert folder.ingest().columns["rows.id"] == "double"

@@ -15,6 +15,7 @@ from data_files import ingested, quarantined_rows, recipe_of, table_of
 from shoestring.core.errors import DataError
 from shoestring.data.inspect.preview import preview_target
 from shoestring.data.inspect.sample import read_samples
+from shoestring.data.inspect.tables.table_sample import SampleSize
 from shoestring.data.sources.files import estimate_size
 
 
@@ -63,8 +64,6 @@ def test_lines_keep_the_types_of_json(tmp_path: Path, name: str) -> None:
         ("7", "a number, not an object"),
         ('{"a": [1]}', "a is a list"),
         ('{"a": {"b": 1}}', "a is an object"),
-        ('{"a": "many", "y": 1}', "a is not a whole number"),
-        ('{"a": true}', "a is not a whole number"),
     ],
 )
 def test_lines_that_do_not_fit_are_quarantined_with_their_number(
@@ -114,10 +113,30 @@ def test_json_that_is_no_table_is_refused(tmp_path: Path, lines: list[object], m
         ingested(recipe_of(path, target={"column": "a"} if "2 of" in message else {"column": "y"}), tmp_path)
 
 
-def test_json_that_is_not_utf8_or_half_written_is_named(tmp_path: Path) -> None:
-    (tmp_path / "rows.jsonl").write_bytes('{"a": "Größe", "y": 1}\n'.encode("cp1252") * 30)
-    with pytest.raises(DataError, match=r"rows\.jsonl is not UTF-8 text .*save it as UTF-8"):
-        ingested(recipe_of(tmp_path / "rows.jsonl"), tmp_path)
+@pytest.mark.parametrize("line", ['{"a": "many", "y": 1}', '{"a": true}'])
+def test_a_value_of_another_kind_is_missing_and_its_line_is_kept(tmp_path: Path, line: str) -> None:
+    path = of(tmp_path, *ROWS[:30], "", line, *ROWS[30:])
+    _, manifest, store = ingested(recipe_of(path), tmp_path)
+    [value] = quarantined_rows(store, manifest)
+    assert (value["row"], value["column"], value["reason"]) == (32, "a", "a is not a whole number")
+    assert (manifest.rows, manifest.quarantined) == (101, {})
+    assert table_of(store, manifest, "rows")["a"][30].as_py() is None
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "utf-16", "utf-8-sig"])
+def test_json_in_another_encoding_is_read(tmp_path: Path, encoding: str) -> None:
+    text = '{"a": "Größe", "y": 1}\n' * 30
+    (tmp_path / "rows.jsonl").write_bytes(text.encode(encoding))
+    _, manifest, store = ingested(recipe_of(tmp_path / "rows.jsonl"), tmp_path)
+    assert table_of(store, manifest, "rows")["a"].to_pylist() == ["Größe"] * 30
+
+
+def test_json_with_bytes_that_are_no_text_or_half_written_is_named(tmp_path: Path) -> None:
+    good, bad = '{"a": "Größe", "y": 1}\n'.encode(), b'{"a": "Gr\xff", "y": 1}\n'
+    (tmp_path / "rows.jsonl").write_bytes(good * 20 + bad + good * 20)
+    _, manifest, store = ingested(recipe_of(tmp_path / "rows.jsonl"), tmp_path)
+    [row] = quarantined_rows(store, manifest)
+    assert (row["row"], row["reason"], manifest.rows) == (21, "bytes that are no text", 40)
     whole = of(tmp_path, *ROWS, name="rows.jsonl.gz").read_bytes()
     (tmp_path / "rows.jsonl.gz").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(DataError, match=r"rows\.jsonl\.gz is damaged or truncated"):
@@ -140,7 +159,7 @@ def test_an_arrow_file_is_a_table(tmp_path: Path, name: str) -> None:
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
             writer.write_table(rows)
     assert estimate_size(recipe_of(path)).rows_estimate == 3
-    samples = read_samples(recipe_of(path), whole_bytes=0)
+    samples = read_samples(recipe_of(path), size=SampleSize(whole_bytes=0))
     assert preview_target(recipe_of(path), samples).startswith("target y: regression")
     _, manifest, store = ingested(recipe_of(path), tmp_path)
     assert manifest.columns == {"rows.a": "int32", "rows.w": "string", "rows.y": "double"}

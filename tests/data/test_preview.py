@@ -16,14 +16,15 @@ from data_files import recipe_of
 from shoestring.core.errors import DataError, RecipeError
 from shoestring.data.inspect.page import inspect_data, page_of_run
 from shoestring.data.inspect.preview import preview_target
-from shoestring.data.inspect.sample import WHOLE_BYTES, read_samples
+from shoestring.data.inspect.sample import read_samples
+from shoestring.data.inspect.tables.table_sample import WHOLE_BYTES, SampleSize
 from shoestring.data.recipe import Recipe
 from shoestring.data.recipe_files import find_recipe
 from shoestring.data.transforms.split import SPLITS, assign_table
 
 
 def preview(recipe: Recipe, whole_bytes: int = WHOLE_BYTES) -> str:
-    return preview_target(recipe, read_samples(recipe, whole_bytes=whole_bytes))
+    return preview_target(recipe, read_samples(recipe, size=SampleSize(whole_bytes)))
 
 
 def csv(folder: Path, *rows: str, header: str = "id;x;y") -> Path:
@@ -99,7 +100,7 @@ def test_the_guess_names_the_key_that_changes_it(
     is_whole: bool,
 ) -> None:
     recipe = recipe_of(targets(tmp_path, values), target={"column": "y"} | target)
-    found = preview(recipe, WHOLE_BYTES if is_whole else 10).replace(" in the first 200 rows", "")
+    found = preview(recipe, WHOLE_BYTES if is_whole else 10).replace(" in 200 rows read", "")
     assert found.replace(f" in the first {200 // len(values) * len(values)} rows", "") == sentence
 
 
@@ -170,7 +171,7 @@ def test_a_late_second_value_of_a_large_parquet_file_is_found(tmp_path: Path) ->
     table = pa.table({"x": list(range(rows)), "y": [None] * (rows // 2) + [0] * (rows // 2 - 1) + [1]})
     path = tmp_path / "rows.parquet"
     pq.write_table(table, path)
-    assert preview(recipe_of(path), 10).startswith("target y: binary, 2 classes in the first 200,000 rows")
+    assert preview(recipe_of(path), 10).startswith("target y: binary, 2 classes in 200,000 rows read")
 
 
 def test_flights_are_named() -> None:

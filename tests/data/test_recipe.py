@@ -12,8 +12,9 @@ from shoestring.config.yaml_files import parse
 from shoestring.core.datasets import STANDARD_LOSS, Loss
 from shoestring.core.errors import RecipeError, UnknownName
 from shoestring.core.money import usd
-from shoestring.data.recipe import Recipe, Split
+from shoestring.data.recipe import Recipe
 from shoestring.data.recipe_files import find_recipe, read_recipe
+from shoestring.data.split_settings import Split
 
 LEAST = "name: mine\nsource: {rows: {path: rows.csv}}\ntarget: {column: y}\n"
 

@@ -39,3 +39,17 @@ def test_a_data_page_reads_a_table_once(tmp_path: Path) -> None:
     ran = subprocess.run(command, check=True, capture_output=True, text=True)
     # The header, and the rows.
     assert ran.stdout == "2\n"
+
+
+def test_the_notes_of_a_run_do_not_import_pandas() -> None:
+    """Pandas takes 0.3 s to import, which every run would wait for."""
+    code = (
+        "import sys\n"
+        "from shoestring.data.recipe_files import find_recipe\n"
+        "from shoestring.data.inspect.page import page_of_run\n"
+        "print(*page_of_run(find_recipe('flights')).notes)\n"
+        "sys.exit('pandas' in sys.modules)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert ran.stdout.startswith("target arr_delay: binary, whether it is above 15 (`target.above`) columns")
+    assert "missing values: 'NA' in dep_time (265), " in ran.stdout

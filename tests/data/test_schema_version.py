@@ -132,7 +132,7 @@ def test_a_misspelt_column_of_a_kind_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rows", [40, 200_000], ids=["whole", "sample"])
-def test_values_that_do_not_fit_are_named_and_set_aside(tmp_path: Path, rows: int) -> None:
+def test_values_that_do_not_fit_are_named_and_read_as_missing(tmp_path: Path, rows: int) -> None:
     recipe = write(tmp_path, "a.csv", ["3,14"] * rows)
     _, _, store = ingested(recipe, tmp_path)
     write(tmp_path, "b.csv", ["1,234"] * 70 + ["abc"])
@@ -140,7 +140,7 @@ def test_values_that_do_not_fit_are_named_and_set_aside(tmp_path: Path, rows: in
     [found] = page.changes
     assert (found.column, found.change) == ("x", "misfits")
     assert "values are not a number with a decimal comma, as in the first version" in found.finding
-    assert "the first is 'abc' in b.csv, row 72; their rows are quarantined" in found.finding
+    assert "the first is 'abc' in b.csv, row 72; they are read as missing" in found.finding
     assert "`kinds: {x: text}`" in found.finding and not page.refusal
     _, manifest, store = ingested(recipe, tmp_path)
     [row] = quarantined_rows(store, manifest)
@@ -156,9 +156,7 @@ def test_too_many_values_that_do_not_fit_are_refused_before_anything_is_paid(
     _, _, store = ingested(recipe, tmp_path)
     write(tmp_path, "a.csv", ["abc", "3,1"] * (rows // 2))
     known = last_schema(store, "mine")
-    with pytest.raises(
-        DataError, match=r"column x: .* 'abc' in a.csv, row 2; .* at most 2% may be quarantined"
-    ):
+    with pytest.raises(DataError, match=r"column x: .* 'abc' in a.csv, row 2; .* at most 2% may be read so"):
         page_of_run(recipe, known=known)
     assert "another `name`" in inspect_data(recipe, known=known).refusal
     stated = recipe.model_copy(update={"kinds": {"x": "text"}})

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from image_sources import image_recipe
 
 from shoestring.core.datasets import SplitRule
-from shoestring.data.recipe import Recipe, Split
+from shoestring.data.recipe import Recipe
+from shoestring.data.split_settings import Split
 from shoestring.data.transforms.split import (
     MIN_DISTINCT_ROWS,
     Indices,

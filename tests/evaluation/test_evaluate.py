@@ -15,7 +15,7 @@ from shoestring.core.interfaces import Store
 from shoestring.core.record import record_bytes
 from shoestring.data.loading.samples import SampleReader
 from shoestring.data.metrics import METRICS
-from shoestring.data.recipe import Split
+from shoestring.data.split_settings import Split
 from shoestring.data.storage.blobs import load_manifest
 from shoestring.evaluation.evaluate import (
     BOOSTING,

@@ -17,7 +17,7 @@ from shoestring.core import store_layout
 from shoestring.core.datasets import SplitRule
 from shoestring.core.interfaces import Store
 from shoestring.core.text import ordinal
-from shoestring.data.recipe import Split
+from shoestring.data.split_settings import Split
 from shoestring.data.storage.blobs import load_manifest
 from shoestring.data.transforms.split import unit_name
 from shoestring.evaluation.evaluate import evaluate

@@ -164,6 +164,13 @@ def test_the_roles_for_readers_are_the_rows_of_their_table() -> None:
     assert documented["shoestring-reader", "configmaps", world] == {"get"}
 
 
+def test_the_documented_ports_are_those_that_the_network_policy_opens() -> None:
+    (policy,) = (each for each in of_kind("NetworkPolicy") if each["metadata"]["name"] == "shoestring")
+    opened = {(port["port"], port["protocol"]) for rule in policy["spec"]["egress"] for port in rule["ports"]}
+    rows = re.findall(r"^\| (\d+) \| ([A-Z, ]+) \|", CLUSTER_PAGE, re.M)
+    assert opened == {(int(port), each) for port, names in rows for each in names.split(", ")}
+
+
 def test_every_rule_is_in_the_table_of_rights() -> None:
     rows = [line for line in CLUSTER_PAGE.splitlines() if line.startswith("|")]
     for path, rule in RULES:

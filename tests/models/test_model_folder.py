@@ -36,6 +36,8 @@ def test_raw_rows_are_predicted_as_encoded_ones(family: str, target: str, tmp_pa
     inputs = model_at(tmp_path / "model").record.inputs
     assert {each.name for each in inputs.main} >= {"city", "size", "when", "opened", "fee", "y", "remark"}
     assert ({*inputs.dates}, inputs.texts) == ({"when", "opened"}, ("remark",))
+    days = {"when - opened (days)", "opened - when (days)"}
+    assert days & {each.name for each in made.model.encoding.features}
     assert {each.written for each in inputs.main} == {"", "$", "day first"}
     assert 150 < made.sealed.num_rows < 210
     found = package.load(tmp_path / "model").predict(made.sealed.drop_columns(["grade", "price"]))

@@ -36,13 +36,14 @@ def recipe_of(folder: Path, **keys: object) -> Recipe:
     return Recipe.model_validate({"name": "mine", "source": {"rows": source}, **keys})
 
 
-def test_images_are_predicted_from_a_folder_and_from_a_frame(tmp_path: Path) -> None:
+@pytest.mark.parametrize("family", ["table_net", "image_net"])
+def test_images_are_predicted_from_a_folder_and_from_a_frame(family: str, tmp_path: Path) -> None:
     images = image_folder(tmp_path / "images", 120)
     recipe = recipe_of(
         images,
         source={"image": {"size": [4, 6], "channels": 1}},
         target={"column": "label"},
-        train={"family": "table_net", "max_epochs": 4, "hidden": [8]},
+        train={"family": family, "max_epochs": 4, "hidden": [8]},
         split={"train": 0.5, "val": 0.25, "test": 0.25},
     )
     rows = pa.concat_tables([*open_rows(images, recipe.image).batches])

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from shoestring.backends.sources.data_variables import DATA_VARIABLES
 from shoestring.config.world import WORLD_FILES
 from shoestring.pipelines.kubeflow import compile_all
 
@@ -89,7 +90,10 @@ def test_every_pod_has_the_world_the_credentials_and_its_identity(compiled: Comp
         assert {
             secret["secretName"]: [key["envVar"] for key in secret["keyToEnv"]]
             for secret in given["secretAsEnv"]
-        } == {"shoestring-s3": ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"]}
+        } == {
+            "shoestring-s3": ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"],
+            "shoestring-data": list(DATA_VARIABLES),
+        }
         assert {env["name"]: env["fieldPath"] for env in given["fieldPathAsEnv"]} == {
             "SHOESTRING_POD_NAMESPACE": "metadata.namespace",
             "SHOESTRING_POD_UID": "metadata.uid",

@@ -145,7 +145,7 @@ def test_the_page_of_a_done_run_compares_quality_with_the_baselines(tmp_path: Pa
 def test_the_page_shows_the_data_that_was_looked_at(tmp_path: Path) -> None:
     text = page_of(done, tmp_path).text
     assert "Warning: column x0: target recoded, of 400 rows; add it." in text
-    assert "Flights: about 336,776 rows, 400 of them read; 7 without a target, 2 do not fit" in text
+    assert "Flights: about 336,776 rows, 400 of them read; 7 without a target, 2 set aside" in text
     assert "x0 number numeric 9 10.0% a number" in text
     assert "maximum 1e+12" in text
     assert "read as" not in page_of(running, tmp_path / "older").text

@@ -17,10 +17,12 @@ from shoestring.core.types import Need
 from shoestring.data.families import FAMILIES, register
 from shoestring.data.loading.open_split import open_split
 from shoestring.data.recipe import Recipe
+from shoestring.data.recipe_files import find_recipe
 from shoestring.data.run_records import read_record
 from shoestring.data.storage.blobs import load_manifest
 from shoestring.runtime.admission.result_keys import StageInputs, StageWork, pod_closure
 from shoestring.stages import evaluate, train
+from shoestring.stages import predict as predict_stage
 from shoestring.training.families.recipe_needs import RecipeNeeds
 from shoestring.training.model_record import ModelRecord
 from shoestring.training.predict import predict
@@ -164,3 +166,37 @@ def test_an_evaluation_pays_for_its_baseline_where_the_store_does_not_have_it() 
     assert paid.setup_s > with_one.setup_s and paid.cpu_us_per_row > 5 * with_one.cpu_us_per_row
     assert need(family="boosted") == with_one.model_copy(update={"work": "a boosted"}), "it is the model"
     assert need(family="boosted", leaves=8).cpu_us_per_row == paid.cpu_us_per_row
+
+
+def image_needs(side: int, stage: Need, **keys: object) -> Need:
+    """Return a stage's need for images of a size that are not encoded yet."""
+    source = {"rows": {"path": "photos", "image": {"size": [side, side]}}}
+    recipe = Recipe.model_validate(
+        {"name": "a", "source": source, "target": {"column": "label"}, "train": keys}
+    )
+    return RecipeNeeds(recipe, 10_000, 3 * side * side).of_stage(stage)
+
+
+def test_more_pixels_and_more_convolutions_cost_more_time_and_memory() -> None:
+    small, large = (image_needs(side, train.NEED, family="image_net") for side in (28, 64))
+    assert large.cpu_us_per_row > 4 * small.cpu_us_per_row
+    assert large.memory_fixed_gb > small.memory_fixed_gb > train.NEED.memory_fixed_gb
+    deep = image_needs(28, train.NEED, family="image_net", convolutions=3)
+    fine = image_needs(28, train.NEED, family="image_net", stride=1)
+    assert deep.cpu_us_per_row > 2 * small.cpu_us_per_row and fine.cpu_us_per_row > 3 * small.cpu_us_per_row
+
+
+def test_an_evaluation_of_images_predicts_the_test_split_alone() -> None:
+    whole, part = (image_needs(64, stage.NEED, family="image_net") for stage in (predict_stage, evaluate))
+    assert 0.04 * whole.cpu_us_per_row < part.cpu_us_per_row < 0.1 * whole.cpu_us_per_row
+
+
+def test_auto_plans_images_as_the_family_that_costs_more() -> None:
+    planned, named = (image_needs(28, train.NEED, family=family) for family in ("auto", "image_net"))
+    assert planned == named
+
+
+def test_the_included_recipe_of_images_leaves_the_choice_to_the_route_step() -> None:
+    recipe = find_recipe("fashion")
+    assert [each.family for each in recipe.families] == ["image_net", "table_net"]
+    assert (recipe.image and recipe.image.shape, recipe.metric) == ((1, 28, 28), "accuracy")

@@ -38,7 +38,8 @@ from shoestring.backends.processes import thread_variables
 from shoestring.backends.reading_store import ReadingStore
 from shoestring.backends.s3.location import S3Location
 from shoestring.backends.s3.store import OWN_ACCESS, S3Access, open_s3_store
-from shoestring.backends.sources.obstore_sources import ObstoreSources, S3Server
+from shoestring.backends.sources.data_variables import S3Server
+from shoestring.backends.sources.obstore_sources import ObstoreSources
 from shoestring.config.world import IMAGES, PriceBook, World
 from shoestring.core.errors import ClusterError, NotAllowed, WorldError
 from shoestring.core.interfaces import Clock, PodLifetime

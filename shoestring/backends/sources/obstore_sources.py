@@ -4,20 +4,36 @@ from __future__ import annotations
 
 import os
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from shoestring.backends.s3.location import CREDENTIAL_VARIABLES, Credentials
-from shoestring.core.errors import RecipeError, ShoestringError, UsageError
+from shoestring.backends.sources.data_variables import (
+    SERVICE_ACCOUNT_VARIABLE,
+    S3Server,
+    full_url,
+    s3_reading,
+    trusted_authorities,
+)
+from shoestring.core.errors import DataError, RecipeError, ShoestringError, UsageError
 from shoestring.core.interfaces import RemoteObject
 from shoestring.core.record import digest
 
 if TYPE_CHECKING:
     # Imported where it is used: a run on local files need not load it.
     from obstore import GetOptions, ObjectMeta
-    from obstore.store import ClientConfig, GCSConfig, ObjectStore, RetryConfig, S3Config
+    from obstore.store import (
+        ClientConfig,
+        GCSConfig,
+        ObjectStore,
+        RetryConfig,
+        S3Config,
+        S3Credential,
+        S3CredentialProvider,
+    )
+
+    from shoestring.backends.s3.location import Credentials
 
 CONNECT_TIMEOUT, REQUEST_TIMEOUT = timedelta(seconds=5), timedelta(seconds=60)
 LIST_RETRIES, READ_RETRIES = 3, 9
@@ -30,28 +46,12 @@ WEAK_TAG, MODIFIED = "W/", "modified "
 EMULATOR_VARIABLE = "STORAGE_EMULATOR_HOST"
 """Names a server that answers like Google Cloud Storage, as it does for Google's own clients."""
 
-ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
-
-TOKEN_VARIABLES = (
-    "AWS_WEB_IDENTITY_TOKEN_FILE",
-    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
-    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-)
-"""Where a cluster gives a pod an identity of its own, which obstore renews."""
-
-
-@dataclass(frozen=True, slots=True)
-class S3Server:
-    """The S3 server that is read where the environment names none."""
-
-    url: str
-    region: str
-    credentials: Credentials | None = None
-
 
 @dataclass(frozen=True, slots=True)
 class RemotePlace:
-    """A URL, by its parts, and the server that it is on. `endpoint`: as messages name it."""
+    """A URL, by its parts, and the server that it is on. `endpoint`: as messages name it. `address`: that of
+    requests to a web server, with the query; empty for a bucket.
+    """
 
     url: str
     scheme: str
@@ -59,6 +59,11 @@ class RemotePlace:
     key: str
     endpoint: str
     has_credentials: bool
+    address: str = field(default="", repr=False)
+
+    @property
+    def is_web(self) -> bool:
+        return self.scheme in ("http", "https")
 
     def explained(self) -> AbstractContextManager[None]:
         from shoestring.backends.sources.source_errors import explain_source_errors
@@ -67,7 +72,7 @@ class RemotePlace:
 
 
 class ObstoreSources:
-    """Source files on servers. Credentials come from the environment, in a pod from the store's Secret."""
+    """Source files on servers. Credentials come from the environment, in a pod from a cluster's Secrets."""
 
     def __init__(self, s3: S3Server | None = None) -> None:
         """`s3`: the server of a cluster's store."""
@@ -80,10 +85,10 @@ class ObstoreSources:
         Raises UsageError, RecipeError, SourceUnreachable.
         """
         place = self._place(url)
-        if place.scheme in ("http", "https"):
+        if place.is_web:
             from shoestring.backends.sources.redirects import check_redirects
 
-            check_redirects(url)
+            check_redirects(place.address, trusted_authorities())
             return (self._single(place),)
         try:
             below = self._below(place)
@@ -134,13 +139,24 @@ class ObstoreSources:
             for meta in found
         )
 
-    def _single(self, place: RemotePlace) -> RemoteObject:
+    def _look(self, place: RemotePlace) -> ObjectMeta:
         import obstore
 
+        store = self._open(place, LIST_RETRIES)
+        if not place.is_web:
+            return obstore.head(store, self._path(place))
+        # The signature of a URL is that of one method, and its file is read with GET.
+        return obstore.get(store, "", options={"range": (0, 1)}).meta
+
+    def _single(self, place: RemotePlace) -> RemoteObject:
         if place.key.strip("/") == "":
             raise RecipeError(f"{place.url} names no file, and there is none below it: correct `url`")
-        with place.explained():
-            meta = obstore.head(self._open(place, LIST_RETRIES), self._path(place))
+        try:
+            with place.explained():
+                meta = self._look(place)
+        except DataError:
+            # There is no first byte.
+            raise DataError(f"{place.url} is empty: correct `url`, or put the data there") from None
         return self._object(place, meta, place.key.rstrip("/").rpartition("/")[2], place.url)
 
     def _object(self, place: RemotePlace, meta: ObjectMeta, name: str, url: str) -> RemoteObject:
@@ -156,29 +172,30 @@ class ObstoreSources:
     def _place(self, url: str) -> RemotePlace:
         scheme, (bucket, _, key) = urlsplit(url).scheme, url.partition("://")[2].partition("/")
         if scheme == "s3":
-            return RemotePlace(
-                url, scheme, bucket, key, self._s3_endpoint() or "AWS S3", self._has_s3_credentials()
-            )
+            reading = s3_reading(self._s3)
+            return RemotePlace(url, scheme, bucket, key, reading.url or "AWS S3", reading.is_signed)
         if scheme == "gs":
             emulator = os.environ.get(EMULATOR_VARIABLE)
-            endpoint = emulator or "Google Cloud Storage"
-            return RemotePlace(url, scheme, bucket, key, endpoint, not emulator)
-        return RemotePlace(url, scheme, bucket, key, f"{scheme}://{bucket}", False)
+            has_credentials = not emulator or bool(os.environ.get(SERVICE_ACCOUNT_VARIABLE))
+            return RemotePlace(url, scheme, bucket, key, emulator or "Google Cloud Storage", has_credentials)
+        address = full_url(url)
+        return RemotePlace(url, scheme, bucket, key, f"{scheme}://{bucket}", address != url, address)
 
     def _path(self, place: RemotePlace) -> str:
-        return "" if place.scheme in ("http", "https") else place.key.rstrip("/")
+        return "" if place.is_web else place.key.rstrip("/")
 
     def _open(self, place: RemotePlace, retries: int) -> ObjectStore:
         """Return obstore's client of a bucket, or of one web address."""
         from obstore.store import HTTPStore
 
-        is_web = place.scheme in ("http", "https")
-        key = (place.scheme, place.url if is_web else place.bucket, retries)
+        key = (place.scheme, place.address or place.bucket, retries)
         if key not in self._opened:
             client = _client(allow_http=place.endpoint.startswith("http://"))
             retry: RetryConfig = {"max_retries": retries, "retry_timeout": timedelta(minutes=3)}
-            if is_web:
-                self._opened[key] = HTTPStore.from_url(place.url, client_options=client, retry_config=retry)
+            if place.is_web:
+                self._opened[key] = HTTPStore.from_url(
+                    place.address, client_options=client, retry_config=retry
+                )
             elif place.scheme == "gs":
                 self._opened[key] = _open_gs(place, client, retry)
             else:
@@ -188,50 +205,44 @@ class ObstoreSources:
     def _open_s3(self, place: RemotePlace, client: ClientConfig, retry: RetryConfig) -> ObjectStore:
         from obstore.store import S3Store
 
-        given, named = self._s3, os.environ
-        region = named.get("AWS_REGION") or named.get("AWS_DEFAULT_REGION")
-        config: S3Config = {
-            "region": region or (given.region if given else "us-east-1"),
-            "virtual_hosted_style_request": False,
-        }
-        if endpoint := self._s3_endpoint():
-            config["endpoint"] = endpoint
-        if not place.has_credentials:
+        reading = s3_reading(self._s3)
+        config: S3Config = {"region": reading.region, "virtual_hosted_style_request": False}
+        if reading.url:
+            config["endpoint"] = reading.url
+        if not reading.is_signed:
             config["skip_signature"] = True
-        elif given and given.credentials and not _environment_endpoint():
-            config["access_key_id"] = given.credentials.access_key
-            config["secret_access_key"] = given.credentials.secret_key
-            if given.credentials.session_token:
-                config["session_token"] = given.credentials.session_token
-        return S3Store(place.bucket, config=config, client_options=client, retry_config=retry)
+        # A provider, because keys in `config` would be mixed with a session token in the environment.
+        provider = _provider(reading.credentials) if reading.credentials else None
+        return S3Store(
+            place.bucket,
+            config=config,
+            client_options=client,
+            retry_config=retry,
+            credential_provider=provider,
+        )
 
-    def _s3_endpoint(self) -> str:
-        """Return the URL of the S3 server; empty: AWS."""
-        return _environment_endpoint() or (self._s3.url if self._s3 else "")
 
-    def _has_s3_credentials(self) -> bool:
-        has_keys = all(os.environ.get(name) for name in CREDENTIAL_VARIABLES)
-        has_token = any(os.environ.get(name) for name in TOKEN_VARIABLES)
-        return has_keys or has_token or bool(self._s3 and self._s3.credentials)
+def _provider(credentials: Credentials) -> S3CredentialProvider:
+    def provide() -> S3Credential:
+        return {
+            "access_key_id": credentials.access_key,
+            "secret_access_key": credentials.secret_key,
+            "token": credentials.session_token,
+            "expires_at": None,
+        }
+
+    return provide
 
 
 def _open_gs(place: RemotePlace, client: ClientConfig, retry: RetryConfig) -> ObjectStore:
     from obstore.store import GCSStore
 
     config: GCSConfig = {}
+    if account := os.environ.get(SERVICE_ACCOUNT_VARIABLE):
+        config["service_account_key"] = account
     if emulator := os.environ.get(EMULATOR_VARIABLE):
-        config = {"base_url": emulator, "skip_signature": True}
+        config |= {"base_url": emulator, "skip_signature": not account}
     return GCSStore(place.bucket, config=config, client_options=client, retry_config=retry)
-
-
-def _environment_endpoint() -> str:
-    """Return the URL in the environment; empty: none. Raises UsageError if it is not one."""
-    for name in ENDPOINT_VARIABLES:
-        if url := os.environ.get(name):
-            if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
-                raise UsageError(f"{name} is {url!r}: write it as https://HOST or https://HOST:PORT")
-            return url
-    return ""
 
 
 def _client(*, allow_http: bool) -> ClientConfig:
@@ -240,6 +251,8 @@ def _client(*, allow_http: bool) -> ClientConfig:
         "connect_timeout": CONNECT_TIMEOUT,
         "timeout": REQUEST_TIMEOUT,
     }
+    if authorities := trusted_authorities():
+        client["root_certificate"] = authorities
     return client
 
 

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+import ssl
 from http.client import HTTPException, HTTPMessage
 from typing import IO
 from urllib.error import HTTPError
 from urllib.parse import urljoin, urlsplit
-from urllib.request import HTTPRedirectHandler, Request, build_opener
+from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
 from shoestring.core.errors import RecipeError
 
 MAX_REDIRECTS = 10
 TIMEOUT_S = 10.0
+FIRST_BYTE = {"Range": "bytes=0-0"}
 
 
 class NoRedirects(HTTPRedirectHandler):
@@ -29,14 +31,18 @@ class NoRedirects(HTTPRedirectHandler):
         return None
 
 
-def check_redirects(url: str) -> None:
+def check_redirects(url: str, authorities: str) -> None:
     """Raise RecipeError if an address leads to another kind of network or scheme. Other errors are left to
-    those that read it.
+    those that read it. `authorities`: certificates, PEM, that are trusted besides the machine's; empty: none.
     """
-    opener, here = build_opener(NoRedirects), url
+    context = ssl.create_default_context()
+    if authorities:
+        context.load_verify_locations(cadata=authorities)
+    opener, here = build_opener(NoRedirects, HTTPSHandler(context=context)), url
     for _ in range(MAX_REDIRECTS):
         try:
-            opener.open(Request(here, method="HEAD"), timeout=TIMEOUT_S).close()
+            with opener.open(Request(here, headers=FIRST_BYTE), timeout=TIMEOUT_S) as answer:
+                answer.read(1)
             return
         except HTTPError as error:
             location = error.headers.get("Location")
@@ -47,19 +53,19 @@ def check_redirects(url: str) -> None:
             return
         if urlsplit(target).scheme not in ("https", urlsplit(here).scheme):
             raise RecipeError(
-                f"{url} redirects to {_place(target)}, which is not encrypted or not a web address: name a "
-                "`url` that does not"
+                f"{_place(url)} redirects to {_place(target)}, which is not encrypted or not a web address: "
+                "name a `url` that does not"
             )
         if _network(target) not in ("public", _network(url)):
             raise RecipeError(
-                f"{url} redirects to {_place(target)}, an address of the {_network(target)} network: name "
-                "that address as `url` if it is meant"
+                f"{_place(url)} redirects to {_place(target)}, an address of the {_network(target)} network: "
+                "name that address as `url` if it is meant"
             )
         here = target
 
 
 def _place(url: str) -> str:
-    # A redirect may hold a signature in its query.
+    # Its query may hold a signature.
     return url.partition("?")[0]
 
 

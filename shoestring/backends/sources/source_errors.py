@@ -9,17 +9,26 @@ from urllib.parse import urlsplit
 
 from obstore.exceptions import BaseError, NotSupportedError, PreconditionError
 
+from shoestring.backends.sources.data_variables import (
+    DATA_ENDPOINT_VARIABLE,
+    DATA_SECRET,
+    SERVICE_ACCOUNT_VARIABLE,
+    URLS_VARIABLE,
+)
 from shoestring.core.errors import DataError, RecipeError, ShoestringError, SourceUnreachable, UsageError
 
 EXPIRED_CODES = {"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"}
 REFUSED_CODES = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "InvalidTokenId"}
 SET_CREDENTIALS = {
-    "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (on a cluster: Secret shoestring-s3)",
-    "gs": "set GOOGLE_APPLICATION_CREDENTIALS to a service account's key file",
+    "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or both with SHOESTRING_DATA_ before their names "
+    f"(on a cluster: in Secret {DATA_SECRET})",
+    "gs": "set GOOGLE_APPLICATION_CREDENTIALS to a service account's key file, or (on a cluster: in Secret "
+    f"{DATA_SECRET}) {SERVICE_ACCOUNT_VARIABLE} to its text",
 }
 RIGHTS = {"s3": "s3:GetObject and s3:ListBucket", "gs": "storage.objects.get and storage.objects.list"}
 CAUSES = {
-    "InvalidCertificate": "its certificate is not trusted: name its authority's file in SSL_CERT_FILE",
+    "InvalidCertificate": "its certificate is not trusted: name its authority's file in AWS_CA_BUNDLE, or "
+    "all that are trusted in SSL_CERT_FILE",
     "ConnectionRefused": "connection refused",
     "dns error": "its name does not resolve",
     "TimedOut": "it did not answer in time",
@@ -27,10 +36,14 @@ CAUSES = {
 }
 """What a request without a response failed on, by a word in obstore's description of it."""
 
+QUERY = re.compile(r"(https?://[^\s?\"')>,]*)\?[^\s\"')>,]*")
+"""A URL with a query, in obstore's descriptions: of this source, or where it is redirected."""
+
 
 @contextmanager
 def explain_source_errors(url: str, endpoint: str, *, has_credentials: bool) -> Iterator[None]:
     """Rename the errors of requests for the source at `url`. `endpoint`: the server, as messages name it.
+    `has_credentials`: some were sent, or a query.
 
     Raises:
         UsageError: credentials are missing, expired, not accepted, or lack a right.
@@ -52,16 +65,17 @@ def changed(url: str) -> DataError:
 
 
 def _renamed(error: Exception, url: str, endpoint: str, has_credentials: bool) -> ShoestringError:
-    text, _, debug = str(error).partition("\n\nDebug source")
+    text, _, debug = QUERY.sub(r"\1", str(error)).partition("\n\nDebug source")
     code, scheme = _tag("Code", text), urlsplit(url).scheme
     found = re.search(r"status code: (\d{3})", text)
     status = int(found[1]) if found else 0
-    described = " ".join(filter(None, (str(status or ""), code, _tag("Message", text))))
+    # A web server's own words could repeat the query of a URL.
+    message = _tag("Message", text) if scheme in RIGHTS else ""
+    described = " ".join(filter(None, (str(status or ""), code, message)))
     if isinstance(error, PreconditionError) or status in (412, 416):
         return changed(url)
     if code == "NoSuchBucket":
-        bucket = urlsplit(url).netloc
-        return RecipeError(f"there is no bucket {bucket} at {endpoint}: correct `url`, or AWS_ENDPOINT_URL")
+        return _missing(f"bucket {urlsplit(url).netloc}", endpoint, scheme)
     if isinstance(error, NotSupportedError) or "Content-Length Header missing" in text:
         return RecipeError(
             f"{endpoint} does not serve {url} in parts (no size, or no range requests): download it, and "
@@ -81,11 +95,18 @@ def _renamed(error: Exception, url: str, endpoint: str, has_credentials: bool) -
     if status in (401, 403):
         return _forbidden(url, endpoint, scheme, described, has_credentials)
     if isinstance(error, FileNotFoundError) or status == 404:
-        return RecipeError(f"there is no {url} at {endpoint}: correct `url` in the recipe, or put it there")
+        return _missing(url, endpoint, scheme)
     cause = next((cause for word, cause in CAUSES.items() if word in debug), "")
     return SourceUnreachable(
         f"{url} cannot be read from {endpoint}: {described or cause or text.rpartition(' - ')[2].strip()}; "
         "run again when the server is up"
+    )
+
+
+def _missing(url: str, endpoint: str, scheme: str) -> RecipeError:
+    elsewhere = f", or name its server in {DATA_ENDPOINT_VARIABLE}" if scheme == "s3" else ""
+    return RecipeError(
+        f"there is no {url} at {endpoint}: correct `url` in the recipe, or put it there{elsewhere}"
     )
 
 
@@ -103,10 +124,16 @@ def _redirected(url: str, described: str, debug: str) -> RecipeError:
 
 
 def _forbidden(url: str, endpoint: str, scheme: str, described: str, has_credentials: bool) -> UsageError:
+    if scheme not in RIGHTS and has_credentials:
+        return UsageError(
+            f"{endpoint} does not allow to read {url} ({described}) with its query in {URLS_VARIABLE}, which "
+            f"may have expired: put a new URL there (on a cluster: into Secret {DATA_SECRET})"
+        )
     if scheme not in RIGHTS:
         return UsageError(
-            f"{endpoint} does not allow to read {url} ({described}): Shoestring sends no password there, so "
-            "download it, and name its `path`"
+            f"{endpoint} does not allow to read {url} ({described}), and Shoestring sends no password: if "
+            f"its URL has a query, such as a signature, put it into {URLS_VARIABLE} (on a cluster: Secret "
+            f"{DATA_SECRET}); or download it, and name its `path`"
         )
     if not has_credentials:
         return UsageError(

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -17,11 +19,16 @@ from shoestring.backends.local import default_world_path
 from shoestring.cli.named_runs import named_run_id
 from shoestring.cli.options import JsonOption, SeedOption
 from shoestring.cli.world_source import DEFAULT_WORLD, WorldSource, takes_world
-from shoestring.core.interfaces import StoreInventory
+from shoestring.core.errors import UnknownName
+from shoestring.core.interfaces import Store, StoreInventory
+from shoestring.data.lineage.file_states import RecipeCheck, SourceCheck
+from shoestring.data.recipe import Recipe
 from shoestring.data.recipe_files import find_recipe
 from shoestring.data.retention.verification import ALL, BytesCheck, DamagedObject, StoredDigests
 from shoestring.reporting.number_text import quantity, size, utc_time
-from shoestring.reporting.runs.model_lineage import ModelLineage, trace_model
+from shoestring.reporting.runs.lineage_text import lineage_text
+from shoestring.reporting.runs.source_text import source_lines
+from shoestring.reporting.runs.traced_model import TracedModel, trace_in_store
 from shoestring.runtime.admission.cache_misses import KeyChange, StageCaching, explain_caching
 from shoestring.runtime.launch.run_request import pipeline_needs
 
@@ -58,7 +65,8 @@ def show(
     """Show how each column of a recipe is read and used, and what looks wrong.
 
     Also show the rows, the splits, the target's distribution, and the columns that differ from the last
-    version of the data in the store. Reads a sample, and costs nothing. The exit code is 1 if a run would be
+    version of the data in the store. Reads all of a table of up to 50 MB, else its first, middle and last
+    part, and costs nothing. The exit code is 1 if a run would be
     refused.
     """
     # Arrow takes 0.1 s to import, which other commands would wait for.
@@ -71,7 +79,8 @@ def show(
     # Without a world, nothing has been stored yet.
     has_world = source.is_given or default_world_path().exists()
     last = last_schema(source.open().store, found.name) if has_world else NO_SCHEMA
-    page = inspect_data(found, ObstoreSources(), last)
+    with Console(stderr=True).status("reading the data") if sys.stderr.isatty() else nullcontext():
+        page = inspect_data(found, ObstoreSources(), last)
     if as_json:
         typer.echo(page.model_dump_json(indent=1))
     else:
@@ -84,30 +93,77 @@ def show(
 @takes_world
 def verify(
     what: Annotated[
-        str, typer.Argument(help="a data set (its name, or the key of one version), or the id of a run")
+        str,
+        typer.Argument(
+            help="a recipe (its name, or a path that ends in .yaml), a data set (its name, or the key of one "
+            "version), or the id of a run"
+        ),
     ] = ALL,
     source: WorldSource = DEFAULT_WORLD,
     as_json: JsonOption = False,
 ) -> None:
-    """Read all stored bytes again, and name the objects that do not match their digest.
+    """Read bytes again, and name what does not match its digest.
 
-    These are data sets with all their parts, dictionaries and quarantined rows, models and results. A data
-    set is read with those that it was made from. The exit code is 1 if an object differs or is missing.
+    A recipe's source files are all read, and compared with those of its newest data set: a file that was
+    rewritten with the same size and times is found, and the next run reads it. Then all stored objects are
+    read: data sets with all their parts, dictionaries and quarantined rows, models and results. A data set is
+    read with those that it was made from. Costs nothing. The exit code is 1 if a file or an object differs or
+    is missing.
     """
-    store = source.open().store
+    recipe = _recipe_named(what)
+    # What the store remembers of files that differ is corrected.
+    store = source.open(writes=recipe is not None).store
     assert isinstance(store, StoreInventory)
+    sources = _check_sources(recipe, store, store) if recipe else None
     stored = StoredDigests(store, store)
-    keys = stored.select(named_run_id(store, what))
+    keys = stored.select(named_run_id(store, what)) if recipe is None else _keys_of(stored, recipe.name)
     size_bytes = stored.size_bytes(keys)
+    with _reading("reading", size_bytes) as progress:
+        damaged = stored.verify(keys, progress)
+    found = BytesCheck(store=store.place, objects=len(keys), size_bytes=size_bytes, damaged=tuple(damaged))
+    if sources is not None:
+        found = RecipeCheck(**dict(found), sources=sources)
+    typer.echo(found.model_dump_json(indent=1) if as_json else _verification_text(found))
+    if damaged or (sources is not None and sources.differs):
+        raise typer.Exit(1)
+
+
+def _recipe_named(name: str) -> Recipe | None:
+    """Return the recipe of this name or path; None: it is the name of something else."""
+    try:
+        return find_recipe(name)
+    except UnknownName:
+        return None
+
+
+def _keys_of(stored: StoredDigests, name: str) -> list[str]:
+    """Return the keys of the data sets of a recipe."""
+    try:
+        return stored.select(name)
+    except UnknownName:
+        # No run has encoded its rows yet.
+        return stored.select(f"{name}-raw")
+
+
+def _check_sources(recipe: Recipe, store: Store, inventory: StoreInventory) -> SourceCheck:
+    from shoestring.backends.sources.obstore_sources import ObstoreSources
+    from shoestring.data.lineage.source_check import check_sources, list_tables, newest_raw
+
+    remote = ObstoreSources()
+    dataset, tables = newest_raw(store, inventory, recipe), list_tables(recipe, remote)
+    size_bytes = sum(file.size_bytes for table in tables for file in table.files)
+    with _reading("reading source files", size_bytes) as progress:
+        return check_sources(recipe, tables, store, dataset, remote, progress)
+
+
+@contextmanager
+def _reading(text: str, size_bytes: int | None) -> Iterator[Callable[[int], None]]:
+    """Show a progress bar on a terminal. Yields what receives the bytes of each block."""
     columns = (*Progress.get_default_columns()[:2], DownloadColumn(), TimeRemainingColumn())
     screen = Console(stderr=True)
     with Progress(*columns, console=screen, transient=True, disable=not sys.stderr.isatty()) as progress:
-        task = progress.add_task("reading", total=size_bytes)
-        damaged = stored.verify(keys, lambda read_bytes: progress.advance(task, read_bytes))
-    found = BytesCheck(store=store.place, objects=len(keys), size_bytes=size_bytes, damaged=tuple(damaged))
-    typer.echo(found.model_dump_json(indent=1) if as_json else _verification_text(found))
-    if damaged:
-        raise typer.Exit(1)
+        task = progress.add_task(text, total=size_bytes)
+        yield lambda read_bytes: progress.advance(task, read_bytes)
 
 
 @app.command()
@@ -167,32 +223,50 @@ def _file_state(change: KeyChange) -> str:
 @app.command()
 @takes_world
 def lineage(
-    model: Annotated[str, typer.Argument(help="id of a run, or the digest of a model's weights")],
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="folder of a model, folder of a run's files, id of a run, or digest of a model's weights"
+        ),
+    ],
     source: WorldSource = DEFAULT_WORLD,
     as_json: JsonOption = False,
 ) -> None:
-    """Go from a model back to its training, its data sets, and the files with their digests."""
+    """Go from a model back to its training, its data sets, and the files with their digests.
+
+    What is stored on the way is read: an object whose bytes do not match its digest is named, and the exit
+    code is then 1. What `gc` has deleted is named with its digest.
+    """
     store = source.open().store
-    found = trace_model(store, named_run_id(store, model))
-    typer.echo(found.model_dump_json(indent=1) if as_json else _lineage_text(found))
+    assert isinstance(store, StoreInventory)
+    found = _trace(store, store, model)
+    typer.echo(found.model_dump_json(indent=1) if as_json else lineage_text(found))
+    if found.damaged:
+        raise typer.Exit(1)
 
 
-def _lineage_text(found: ModelLineage) -> str:
-    lines = [
-        f"model       {found.weights_sha256}",
-        f"            trained by {found.run_id}, seed {found.seed}, {quantity(found.samples, 'sample')}",
-        *(f"            also the model of {run_id}" for run_id in found.shared_by),
-        f"decision    {found.decision_key or 'is not stored'}",
-    ]
-    for each in found.datasets:
-        lines.append(f"data set    {each.key}")
-        lines.append(f"            {quantity(each.rows, 'row')}, {each.format}, {size(each.size_bytes)}")
-    lines += [f"missing     {found.missing}"] if found.missing else []
-    lines += [f"file        {name}  {sha256}" for name, sha256 in found.files.items()]
-    return "\n".join(lines)
+def _trace(store: Store, inventory: StoreInventory, model: str) -> TracedModel:
+    """Return the lineage of a model: by the store, else, of a folder from elsewhere, by the folder itself."""
+    from shoestring.models.folder.read_folder import find_folder
+    from shoestring.reporting.publish import read_lineage
+
+    with _reading("reading", None) as progress:
+        if (folder := find_folder(Path(model))) is None:
+            return trace_in_store(store, inventory, named_run_id(store, model), progress)
+        exported = read_lineage(folder)
+        try:
+            found = trace_in_store(store, inventory, exported.weights_sha256, progress)
+        except UnknownName:
+            found = TracedModel(**dict(exported))
+        return found.model_copy(update={"folder": str(folder)})
 
 
 def _verification_text(found: BytesCheck) -> str:
+    sources = "\n".join([*source_lines(found.sources), ""]) if isinstance(found, RecipeCheck) else ""
+    return f"{sources}{_stored_text(found)}"
+
+
+def _stored_text(found: BytesCheck) -> str:
     read = f"{quantity(found.objects, 'object')} of {found.store} read, {size(found.size_bytes)}"
     if not found.damaged:
         return f"{read}: all match their digests"

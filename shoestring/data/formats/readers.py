@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shoestring.core.datasets import MIN_FREE_BYTES
 from shoestring.core.errors import DataError
 from shoestring.core.types import Format
 from shoestring.data.formats.packed import (
@@ -25,6 +24,9 @@ from shoestring.data.formats.packed import (
     write_packed,
 )
 from shoestring.data.formats.shards import index_of_file, read_shard, require_encoded, write_shard
+
+MIN_FREE_BYTES = 1 << 30
+"""What copies of a data set leave free on their volume."""
 
 
 def write_table(table: pa.Table, format: Format, path: Path) -> None:

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from shoestring.core import store_layout
-from shoestring.core.datasets import MIN_FREE_BYTES
 from shoestring.core.errors import NotInStore, StoreError, StoreFull
 from shoestring.core.interfaces import Clock, FetchedCopies, RangedReads, Store, VerifiedMarks
 from shoestring.core.record import digest, record_bytes
+from shoestring.data.formats.readers import MIN_FREE_BYTES
 from shoestring.pricing.format_speeds import StoreFetch, StoreWait, VolumeProbe
 
 MAX_PROBE_AGE = timedelta(days=7)

@@ -3,8 +3,8 @@ merge with those of the others.
 
 One Arrow file, a row for each raw part in their order, with the columns `raw` (its name: its digest, and of
 rows that repeat rows before it, that of their positions), `train`, `val`,
-`test` (how many of the manifest's parts are its own), `missing_targets`, and `numbers`: for each column of
-numbers the rows, count, mean, squared deviations, minimum and maximum in train.
+`test` (how many of the manifest's parts are its own), `left_out`, `numbers`: for each column of numbers the
+rows, count, mean, squared deviations, minimum and maximum in train; and `weights`.
 """
 
 from __future__ import annotations
@@ -28,28 +28,32 @@ STATISTICS = 6
 
 @dataclass(frozen=True, slots=True)
 class EncodedPartition:
-    """A raw part after encoding. `parts`: its encoded parts by split. `numbers`: float64[columns, 6].
+    """A raw part after encoding. `parts`: its encoded parts by split. `left_out`: its rows without a target,
+    then those without a weight, and of weight 0. `numbers`: float64[columns, 6]. `weights`: of the rows of
+    train, by the target's code, of a regression in one sum; without a column of weights empty.
 
     The rows of each code are not stored: the encoded parts have them.
     """
 
     raw: str
     parts: Mapping[str, tuple[DatasetPart, ...]]
-    missing_targets: int
+    left_out: tuple[int, ...]
     numbers: Numbers
+    weights: Numbers
 
     @property
     def rows(self) -> int:
-        """Its rows, with those without a target."""
-        return self.missing_targets + sum(part.rows for parts in self.parts.values() for part in parts)
+        """Its rows, with those that are left out."""
+        return sum(self.left_out) + sum(part.rows for parts in self.parts.values() for part in parts)
 
 
 def write_partitions(partitions: Sequence[EncodedPartition], path: Path) -> None:
     """Write the partitions of a data set. Equal partitions give equal bytes."""
     columns = {
         "raw": pa.array([each.raw for each in partitions], pa.string()),
-        "missing_targets": pa.array([each.missing_targets for each in partitions], pa.int64()),
+        "left_out": pa.array([[*each.left_out] for each in partitions], pa.list_(pa.int64())),
         "numbers": pa.array([each.numbers.ravel().tolist() for each in partitions], pa.list_(pa.float64())),
+        "weights": pa.array([each.weights.tolist() for each in partitions], pa.list_(pa.float64())),
     }
     for split in partitions[0].parts:
         columns[split] = pa.array([len(each.parts[split]) for each in partitions], pa.int64())
@@ -68,10 +72,11 @@ def read_partitions(path: Path, manifest: Manifest) -> list[EncodedPartition]:
         EncodedPartition(
             raw=raw,
             parts={split: manifest.splits[split][starts[split][row] : ends[split][row]] for split in splits},
-            missing_targets=missing,
+            left_out=tuple(left_out),
             numbers=numbers[row],
+            weights=np.array(weights),
         )
-        for row, (raw, missing) in enumerate(
-            zip(table["raw"].to_pylist(), table["missing_targets"].to_pylist(), strict=True)
+        for row, (raw, left_out, weights) in enumerate(
+            zip(*(table[name].to_pylist() for name in ("raw", "left_out", "weights")), strict=True)
         )
     ]

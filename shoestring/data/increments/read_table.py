@@ -91,7 +91,7 @@ class IncrementalTable:
         empty: Collection[str] = (),
     ) -> None:
         """`known`: the stored files by name. `empty`: the columns without a value yet, which have no kind.
-        Raises DataError for a file with other columns.
+        Raises DataError.
         """
         self.columns = last.columns[name]
         self.names = [*self.columns.schema.names]
@@ -100,16 +100,7 @@ class IncrementalTable:
         self._new: dict[str, FilesTable] = {}
         for file in files:
             if file.name not in known:
-                self._new[file.name] = self._opened(file, open_file)
-
-    def _opened(self, file: DataFile, open_file: Callable[[DataFile], FilesTable]) -> FilesTable:
-        table = open_file(file)
-        if not table.own_names() and set(table.names) != set(self.names):
-            raise DataError(
-                f"{file.name} has the columns {', '.join(table.names)}, and the other files of table "
-                f"{self._name} have {', '.join(self.names)}"
-            )
-        return table
+                self._new[file.name] = open_file(file)
 
     @property
     def stored_rows(self) -> int:
@@ -120,7 +111,10 @@ class IncrementalTable:
     def has_its_columns(self) -> bool:
         """Return whether the files together have the columns of the last version."""
         own = [each.columns for each in self._known.values()]
-        own += [names for table in self._new.values() for names in table.own_names().values()]
+        for table in self._new.values():
+            own += table.own_names().values()
+            if not table.own_names() and set(table.names) != set(self.names):
+                return False
         return not any(own) or {name for names in own for name in names} == set(self.names)
 
     def read(self, output: TableOutput) -> tuple[TableResult, Quarantine]:
@@ -168,16 +162,15 @@ class IncrementalTable:
             report(self._name, before)
         return table.own_names().get(file.name, ()), units
 
-    def _check_fit(self, quarantine: Quarantine, good: int) -> None:
+    def _check_fit(self, quarantine: Quarantine, rows: int) -> None:
         """Raise DataError when a column has more misfits than would be inferred as its kind."""
-        rows = good + quarantine.counts.total()
         for reason in misfit_reasons(self.columns):
-            if (count := quarantine.counts[f"{self._name}: {reason}"]) > MAX_MISMATCH_SHARE * rows:
+            if (count := quarantine.cells[f"{self._name}: {reason}"]) > MAX_MISMATCH_SHARE * rows:
                 raise DataError(
-                    f"{count:,} of {rows:,} rows of table {self._name} do not fit its columns, whose kinds "
-                    f"are those of its first version: {reason}. At most {MAX_MISMATCH_SHARE:.0%} may be set "
-                    f"aside:\n  {quarantine.shown}\nCorrect these rows, or give the recipe another `name`: "
-                    "under a new one, all kinds are inferred again"
+                    f"{count:,} of {rows:,} values of a column of table {self._name} do not fit its kind, "
+                    f"which is that of its first version: {reason}. At most {MAX_MISMATCH_SHARE:.0%} may be "
+                    f"read as missing:\n  {quarantine.shown}\nCorrect them, or give the recipe another "
+                    "`name`: under a new one, all kinds are inferred again"
                 )
 
 

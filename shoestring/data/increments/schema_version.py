@@ -20,7 +20,11 @@ from shoestring.core.record import StoredRecord, record_bytes
 from shoestring.data.increments.read_table import IncrementalTable
 from shoestring.data.recipe import Recipe
 from shoestring.data.sources.column_types import MAX_MISMATCH_SHARE, kind_name
-from shoestring.data.sources.fixed_kinds import (
+from shoestring.data.sources.images.image_tables import ImagePaths
+from shoestring.data.sources.parquet_reader import TypedTable
+from shoestring.data.sources.quarantine import ColumnMisfits
+from shoestring.data.sources.table import FixedColumns, SourceTable
+from shoestring.data.sources.text.fixed_kinds import (
     KINDS,
     NOT_FIXED,
     PLAIN,
@@ -29,9 +33,6 @@ from shoestring.data.sources.fixed_kinds import (
     fixed_kinds,
     stored_name,
 )
-from shoestring.data.sources.images.image_tables import ImagePaths
-from shoestring.data.sources.quarantine import ColumnMisfits
-from shoestring.data.sources.table import FixedColumns, SourceTable
 from shoestring.data.sources.untyped_table import UntypedTable
 
 
@@ -96,6 +97,8 @@ def columns_of(table: SourceTable | IncrementalTable) -> dict[str, str]:
         return columns_of(table.table)
     if isinstance(table, UntypedTable):
         return {name: stored_name(kind) if kind else "" for name, kind in table.kinds.items()}
+    if isinstance(table, TypedTable):
+        return _fixed_names(table.columns) | dict.fromkeys(table.empty, "")
     if isinstance(table, IncrementalTable):
         return dict.fromkeys(table.empty, "") | {
             name: kind for name, kind in _fixed_names(table.columns).items() if name not in table.empty
@@ -137,7 +140,7 @@ class FixedMisfits:
         return (
             f"{found.total:,} of {self.rows:,} values are not {kind_name(self.fixed.kinds[0])}, {by}; "
             f"the first is {found.value!r} in {found.file}, row {found.row_number}; "
-            "their rows are quarantined; to read the column in another way, state it, such as "
+            "they are read as missing; to read the column in another way, state it, such as "
             f"`kinds: {{{self.column}: text}}`"
         )
 
@@ -146,6 +149,6 @@ class FixedMisfits:
         if self.found.total > MAX_MISMATCH_SHARE * self.rows:
             other = "" if self.fixed.is_stated else "; other data needs another `name` in its recipe"
             raise DataError(
-                f"column {self.column}: {self.sentence}; at most {MAX_MISMATCH_SHARE:.0%} may be quarantined"
+                f"column {self.column}: {self.sentence}; at most {MAX_MISMATCH_SHARE:.0%} may be read so"
                 + other
             )

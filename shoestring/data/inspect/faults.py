@@ -26,6 +26,9 @@ MIN_UNIQUE = 0.99
 MIN_NAMED_UNIQUE = 0.95
 """The share of different values of an id, and of one that is named like an id."""
 
+MIN_EFFECTIVE = 0.1
+"""The effective sample size of rows with weights, as a share of the rows."""
+
 ID_NAME = re.compile(
     r"(^|[_\W])(id|ids|uuid|guid|key|index|idx|row|rownames|number|num|no|nr|code|serial)$", re.I
 )
@@ -45,6 +48,7 @@ ADVICE: dict[Fault, str] = {
     "id": "to leave it out, {change}",
     "constant": "it predicts nothing",
     "leak in time": "if it is known only after the prediction, {change}",
+    "extreme weights": "cap them, or expect wide intervals",
 }
 
 
@@ -79,6 +83,26 @@ def _findings(
     if target is not None:
         yield "leak in time", null_leak(column, columns, target) or date_leak(column, columns, target)
         yield "target recoded", _recoded(column, target)
+
+
+def weight_fault(column: SampleColumn) -> tuple[DataWarning, ...]:
+    """Return a warning if few rows have most of the weight (Kish 1965, "Survey Sampling": the
+    effective sample size)."""
+    weights = np.zeros(0) if column.numbers is None else column.numbers[column.filled]
+    weights = weights[weights > 0]
+    if not len(weights):
+        return ()
+    # In units of the largest: the squares of large weights overflow.
+    shares = weights / weights.max()
+    effective = float(shares.sum() ** 2 / (shares**2).sum())
+    if effective >= MIN_EFFECTIVE * len(weights):
+        return ()
+    finding = (
+        f"{len(weights):,} rows read, from {weights.min():g} to {weights.max():g}, count like "
+        f"{effective:,.1f} of equal weight"
+    )
+    fault: Fault = "extreme weights"
+    return (DataWarning(column=column.name, fault=fault, finding=finding, advice=ADVICE[fault]),)
 
 
 def _constant(column: SampleColumn) -> str:

@@ -16,11 +16,12 @@ from shoestring.data.inspect.faults import find_faults
 from shoestring.data.inspect.page import inspect_samples
 from shoestring.data.inspect.page_records import DataPage, DataWarning
 from shoestring.data.inspect.sample import read_sample
+from shoestring.data.inspect.schema.time_remarks import time_proposal
 from shoestring.data.recipe import Recipe, Target
 from shoestring.data.source import Source
 from shoestring.data.sources.check_columns import check_columns
 from shoestring.data.sources.files import list_data_files
-from shoestring.data.transforms.ingest import open_table
+from shoestring.data.sources.open_table import open_table
 from shoestring.data.transforms.target import MAX_CLASSES
 
 TABLE = "rows"
@@ -54,7 +55,8 @@ class RecipeGuess:
     """A recipe for one table, and the reasons for what is in it.
 
     `alternatives`: other columns that could be the target. `split_reason`: why rows are split by group; empty
-    if they are not. `leaks`: the columns that become no features, and why.
+    if they are not. `leaks`: the columns that become no features, and why. `by_time`: what proposes a split
+    by time.
     """
 
     recipe: Recipe
@@ -63,6 +65,7 @@ class RecipeGuess:
     alternatives: tuple[str, ...]
     split_reason: str
     leaks: tuple[DataWarning, ...]
+    by_time: tuple[str, ...] = ()
 
 
 def guess_recipe(
@@ -94,7 +97,9 @@ def guess_recipe(
         return inspect_samples(recipe, {TABLE: sample}, remote)
 
     found = RecipeGuess(recipe, inspect(recipe), target is not None, alternatives, "", ())
-    found = _with_split(_with_leaks(found, inspect), columns, inspect)
+    found = _with_leaks(found, inspect)
+    by_time = tuple(time_proposal(found.recipe, columns, {each.column for each in found.leaks}))
+    found = replace(_with_split(found, columns, inspect), by_time=by_time)
     if found.page.refusal:
         raise DataError(f"no run of this recipe would start: {found.page.refusal}")
     return found
@@ -105,7 +110,9 @@ def _source(data: str) -> Source:
     try:
         return Source(url=data) if "://" in data else Source(path=Path(data))
     except ValidationError as error:
-        raise RecipeError(f"{data}: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from None
+        # What follows `?`, or precedes `@`, may be a credential.
+        shown = re.sub(r"//[^/]*@", "//", data.partition("?")[0])
+        raise RecipeError(f"{shown}: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from None
 
 
 def recipe_name(data: str) -> str:

@@ -5,7 +5,7 @@ It is made from a sample of bounded size. Nothing is reserved, and nothing is wr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -14,25 +14,32 @@ from shoestring.core.errors import DataError, RecipeError
 from shoestring.core.interfaces import NO_REMOTE_SOURCES, RemoteSources
 from shoestring.data.increments.schema_version import NO_SCHEMA, SchemaVersion
 from shoestring.data.inspect.columns import SampleColumn, SampleTarget, sample_column, sample_target
-from shoestring.data.inspect.faults import find_faults
+from shoestring.data.inspect.faults import find_faults, weight_fault
 from shoestring.data.inspect.images import image_entry
 from shoestring.data.inspect.page_records import (
     ClassShare,
     ColumnEntry,
     DataPage,
     DataWarning,
+    JoinEntry,
     TargetEntry,
     Use,
 )
-from shoestring.data.inspect.preview import preview_target
-from shoestring.data.inspect.sample import TableSample, read_samples
-from shoestring.data.inspect.schema.column_readings import check_numeric, column_remarks
+from shoestring.data.inspect.preview import has_weight, preview_target
+from shoestring.data.inspect.sample import read_samples
+from shoestring.data.inspect.schema.column_readings import check_numeric, column_remarks, file_remarks
 from shoestring.data.inspect.schema.schema_changes import check_misfits, schema_changes
+from shoestring.data.inspect.schema.time_remarks import time_remarks
+from shoestring.data.inspect.tables.joins import join_findings, join_sample
+from shoestring.data.inspect.tables.labels import label_findings
+from shoestring.data.inspect.tables.lost_rows import losing_classes
+from shoestring.data.inspect.tables.table_files import doubled_files, file_entries
+from shoestring.data.inspect.tables.table_sample import THOROUGH, SampleSize, TableSample
 from shoestring.data.inspect.texts.text_page import text_page
 from shoestring.data.inspect.uses import column_uses, type_name
 from shoestring.data.recipe import Recipe
 from shoestring.data.sources.files import estimate_size
-from shoestring.data.transforms.join import JoinLookup
+from shoestring.data.sources.parquet_reader import left_out_of
 from shoestring.data.transforms.split import SPLITS, assign_table, unit_name
 from shoestring.data.values import WrittenDate, WrittenNumber
 
@@ -42,11 +49,14 @@ QUANTILES = {"minimum": 0.0, "5%": 0.05, "25%": 0.25, "median": 0.5, "75%": 0.75
 
 
 def inspect_data(
-    recipe: Recipe, remote: RemoteSources = NO_REMOTE_SOURCES, known: SchemaVersion = NO_SCHEMA
+    recipe: Recipe,
+    remote: RemoteSources = NO_REMOTE_SOURCES,
+    known: SchemaVersion = NO_SCHEMA,
+    size: SampleSize = THOROUGH,
 ) -> DataPage:
     """Return the data page of a recipe. What a run would be refused for is its `refusal`.
 
-    `known`: the columns of the last version of the data.
+    `known`: the columns of the last version of the data. `size`: how much of a table is read.
 
     Raises:
         RecipeError: a file or a column that the recipe names does not exist.
@@ -55,7 +65,7 @@ def inspect_data(
     """
     if recipe.text is not None:
         return text_page(recipe, recipe.text, remote)[0]
-    return inspect_samples(recipe, read_samples(recipe, remote, known=known), remote, known)
+    return inspect_samples(recipe, read_samples(recipe, remote, size, known), remote, known)
 
 
 def inspect_samples(
@@ -100,25 +110,27 @@ def _page(
     prediction: str,
     known_schema: SchemaVersion,
 ) -> tuple[DataPage, RecipeError | None]:
-    """Return the page, and which column's type does not fit the recipe, if all rows were read."""
-    joined = _joined(recipe, samples)
+    """Return the page, and what does not fit the recipe if all rows were read: a type, or a join."""
+    joined = (found := join_sample(recipe, samples)).rows
     main, target = samples[recipe.main], _target(recipe, joined)
     columns = [sample_column(name, joined[name]) for name in joined.column_names]
     uses, misfit = _uses(recipe, _schema(recipe, samples, joined), columns, joined)
-    rows = _row_count(recipe, main, remote)
-    known = int(target.known.sum()) if target else 0
-    owners = {name: join.table for join in recipe.joins for name in join.columns}
-    entries = tuple(
-        _entry(recipe, each, owner := owners.get(each.name, recipe.main), samples[owner], *uses[each.name])
-        for each in columns
-    )
+    rows, known = _row_count(recipe, main, remote), int(target.known.sum()) if target else 0
+    entries = (*_entries(recipe, samples, columns, uses), *_left_out(recipe.main, main))
     splits, unit = _splits(recipe, joined, main, target, rows * known // joined.num_rows)
     page = DataPage(
         recipe=recipe.name,
         rows=rows,
         is_whole=main.is_whole,
         rows_read=joined.num_rows,
+        sample=main.part_read,
         misfits=main.misfits,
+        lost=main.lost,
+        unread=main.unread,
+        files=tuple(file_remarks(sample.table for sample in samples.values())),
+        listed=file_entries(samples),
+        joins=found.entries,
+        findings=_findings(recipe, samples, found.entries, columns, uses, target),
         without_target=joined.num_rows - known,
         splits=splits,
         unit=unit,
@@ -127,10 +139,43 @@ def _page(
         target=_target_entry(target) if target else None,
         columns=entries,
         changes=schema_changes(known_schema, samples, entries),
-        warnings=_warnings(recipe, columns, target, rows),
+        warnings=(warnings := _warnings(recipe, columns, target, rows)),
+        times=time_remarks(recipe, samples, columns, {each.column for each in warnings}),
         images=image_entry(recipe.image, main.table) if recipe.image is not None else None,
     )
-    return page, misfit if main.is_whole else None
+    return page, (misfit or found.refusal) if main.is_whole else None
+
+
+def _entries(
+    recipe: Recipe,
+    samples: Mapping[str, TableSample],
+    columns: Sequence[SampleColumn],
+    uses: Mapping[str, tuple[Use, str]],
+) -> tuple[ColumnEntry, ...]:
+    owners = {name: join.table for join in recipe.joins for name in join.columns}
+    return tuple(
+        _entry(recipe, each, owner := owners.get(each.name, recipe.main), samples[owner], *uses[each.name])
+        for each in columns
+    )
+
+
+def _findings(
+    recipe: Recipe,
+    samples: Mapping[str, TableSample],
+    joins: Sequence[JoinEntry],
+    columns: Sequence[SampleColumn],
+    uses: Mapping[str, tuple[Use, str]],
+    target: SampleTarget | None,
+) -> tuple[str, ...]:
+    """Return what looks wrong in the tables, their files, joins and labels."""
+    labels = {name for name, (use, _) in uses.items() if use == "categorical"}
+    return (
+        *doubled_files(samples),
+        *(each for sample in samples.values() for each in sample.late),
+        *join_findings(joins),
+        *losing_classes(recipe.main, samples[recipe.main], target),
+        *label_findings(columns, target, labels, is_whole=samples[recipe.main].is_whole),
+    )
 
 
 def _uses(
@@ -148,25 +193,6 @@ def _row_count(recipe: Recipe, main: TableSample, remote: RemoteSources) -> int:
     return (
         main.rows_read if main.is_whole else max(main.rows_read, estimate_size(recipe, remote).rows_estimate)
     )
-
-
-def _joined(recipe: Recipe, samples: Mapping[str, TableSample]) -> pa.Table:
-    """Return the sample of the main table with its joins.
-
-    A join is left out if its table is too large to be read whole, or if its keys and those of the sample are
-    of different types, which all rows may not be.
-    """
-    joined = samples[recipe.main].rows
-    for join in recipe.joins:
-        if not samples[join.table].is_whole:
-            continue
-        lookup = JoinLookup(samples[join.table].rows, join)
-        try:
-            joined = lookup.join(joined)
-        except RecipeError:
-            if samples[recipe.main].is_whole:
-                raise
-    return joined
 
 
 def _schema(recipe: Recipe, samples: Mapping[str, TableSample], rows: pa.Table) -> pa.Schema:
@@ -192,11 +218,13 @@ def _target(recipe: Recipe, rows: pa.Table) -> SampleTarget | None:
 def _warnings(
     recipe: Recipe, columns: Sequence[SampleColumn], target: SampleTarget | None, rows: int
 ) -> tuple[DataWarning, ...]:
-    """Return the warnings about the columns that may become features."""
-    unused = {recipe.target.column, *recipe.leaks, *recipe.split.by, *recipe.image_columns}
+    """Return the warnings about the columns that may become features, and about the weight."""
+    found = [fault for each in columns if each.name == recipe.weight for fault in weight_fault(each)]
     if named := {*recipe.categorical, *recipe.numeric, *recipe.dates, *recipe.texts}:
-        return find_faults([each for each in columns if each.name in named], target, rows, are_named=True)
-    return find_faults([each for each in columns if each.name not in unused], target, rows)
+        features = [each for each in columns if each.name in named]
+    else:
+        features = [each for each in columns if each.name not in recipe.unused_columns]
+    return (*find_faults(features, target, rows, are_named=bool(named)), *found)
 
 
 def _splits(
@@ -204,10 +232,16 @@ def _splits(
 ) -> tuple[dict[str, int], str]:
     """Return the rows of each split, and the units of the split; empty: all rows have to be counted."""
     if main.is_whole and target is not None:
-        rule, assigned = assign_table(rows, recipe, main.rows.column_names)
-        counts = np.bincount(assigned.split_indices[target.known], minlength=len(SPLITS))
+        try:
+            rule, assigned = assign_table(rows, recipe, main.rows.column_names)
+        except (DataError, RecipeError):  # The page has it as its refusal.
+            return dict.fromkeys(SPLITS, 0), ""
+        found = assigned.split_indices[target.known & has_weight(recipe, rows)]
+        counts = np.bincount(found[found >= 0], minlength=len(SPLITS))
         return dict(zip(SPLITS, map(int, counts), strict=True)), unit_name(recipe.split, rule.unit)
     shares = dict(zip(SPLITS, (recipe.split.train, recipe.split.val, recipe.split.test), strict=True))
+    if recipe.split.time:
+        return {name: round(share * known) for name, share in shares.items()}, "times"
     unit = "groups" if recipe.split.by else assign_table(rows, recipe, main.rows.column_names)[0].unit
     # Rows that were not read may differ.
     known_unit = "" if unit == "rows" and not main.is_whole else unit_name(recipe.split, unit)
@@ -232,6 +266,22 @@ def _entry(
         missing_as=dict(reading.missing) if reading else {},
         remarks=column_remarks(column.name, sample, is_category=is_category),
     )
+
+
+def _left_out(table: str, sample: TableSample) -> Iterator[ColumnEntry]:
+    """Yield the columns of a table that are not read."""
+    for name, why in left_out_of({table: sample.table}).items():
+        remark = f"left out, since it is {why.sentence}"
+        yield ColumnEntry(
+            name=name,
+            table=table,
+            type=why.type,
+            use="not used",
+            reason=why.reason,
+            values=0,
+            missing=0,
+            remarks=(remark,),
+        )
 
 
 def _target_entry(target: SampleTarget) -> TargetEntry | None:

@@ -9,11 +9,11 @@ from pydantic import Field
 
 from shoestring.core.record import Record, StoredRecord
 
-Fault = Literal["target recoded", "id", "constant", "leak in time"]
+Fault = Literal["target recoded", "id", "constant", "leak in time", "extreme weights"]
 MAX_NAMES = 6
 """The columns of one type that are named in a sentence."""
 
-Use = Literal["target", "leak", "categorical", "numeric", "date", "text", "group", "not used"]
+Use = Literal["target", "weight", "leak", "categorical", "numeric", "date", "text", "group", "not used"]
 
 
 class DataWarning(Record):
@@ -57,6 +57,37 @@ class ColumnEntry(Record):
     missing: int
     missing_as: dict[str, int] = Field({}, exclude_if=lambda found: not found)
     remarks: tuple[str, ...] = Field((), exclude_if=lambda remarks: not remarks)
+
+
+class FileEntry(Record):
+    """One file of a table. `rows`: None if it was not read whole."""
+
+    table: str
+    name: str
+    size_bytes: int
+    rows: int | None
+
+
+class JoinEntry(Record):
+    """One join: how many of the rows read found a row of its table.
+
+    `unmatched`: a few keys that found none. `similar`: one of them, and the key of the table most like it.
+    """
+
+    table: str
+    by: tuple[str, ...]
+    rows: int
+    matched: int
+    unmatched: tuple[str, ...] = ()
+    similar: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        return ", ".join(self.by)
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.matched:,} of {self.rows:,} rows found a row of {self.table} by {self.key}"
 
 
 class ClassShare(Record):
@@ -115,9 +146,16 @@ class DataPage(StoredRecord):
     Args:
         rows: of the main table; an estimate unless `is_whole`.
         rows_read: the rows of the sample; all counts below are of these.
-        misfits: rows that ingest would quarantine.
+        sample: which part of the main table was read; empty: all of it, or it is not known.
+        misfits: rows that ingest would quarantine. `lost`: these by reason.
+        unread: values that do not fit the type of their column, and are missing.
+        files: how files are read that are not plain CSV, a sentence each.
+        listed: the files of the tables, where one has several.
+        findings: what looks wrong in whole tables, their joins, files and labels, a sentence each.
         splits: the rows with a target by split; an estimate unless `is_whole`.
-        unit: what the split keeps together: rows, distinct rows, days or groups; empty: it is not known yet.
+        unit: what the split keeps together: rows, distinct rows, times, days or groups; empty: it is not
+            known yet.
+        times: what is to know of the rows' times, a sentence each.
         prediction: what is predicted, as a sentence; empty if it is refused.
         refusal: why a run would be refused; empty if it would not.
     """
@@ -127,6 +165,13 @@ class DataPage(StoredRecord):
     is_whole: bool
     rows_read: int
     misfits: int
+    unread: int = Field(0, exclude_if=lambda unread: not unread)
+    sample: str = Field("", exclude_if=lambda sample: not sample)
+    lost: dict[str, int] = Field({}, exclude_if=lambda lost: not lost)
+    files: tuple[str, ...] = Field((), exclude_if=lambda files: not files)
+    listed: tuple[FileEntry, ...] = Field((), exclude_if=lambda listed: not listed)
+    joins: tuple[JoinEntry, ...] = Field((), exclude_if=lambda joins: not joins)
+    findings: tuple[str, ...] = Field((), exclude_if=lambda findings: not findings)
     without_target: int
     splits: dict[str, int]
     unit: str = Field("", exclude_if=lambda unit: not unit)
@@ -136,6 +181,7 @@ class DataPage(StoredRecord):
     columns: tuple[ColumnEntry, ...]
     warnings: tuple[DataWarning, ...]
     changes: tuple[SchemaChange, ...] = Field((), exclude_if=lambda changes: not changes)
+    times: tuple[str, ...] = Field((), exclude_if=lambda times: not times)
     images: ImageEntry | None = Field(None, exclude_if=lambda images: images is None)
     texts: TextEntry | None = Field(None, exclude_if=lambda texts: texts is None)
 
@@ -157,17 +203,20 @@ class DataPage(StoredRecord):
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """How missing values are written, and what is to know of the reading of single columns."""
+        """How files are read, how missing values are written, and what is to know of single columns and of
+        times."""
         places: dict[str, list[str]] = {}
         for each in self.columns:
             for spelling, rows in each.missing_as.items():
                 places.setdefault(spelling, []).append(f"{each.name} ({rows:,})")
         missing = "; ".join(f"{spelling!r} in {_names(found)}" for spelling, found in places.items())
         remarks = (f"column {each.name}: {remark}" for each in self.columns for remark in each.remarks)
-        return (*([f"missing values: {missing}"] if missing else ()), *remarks)
+        joins = (each.sentence for each in self.joins)
+        found = (*([f"missing values: {missing}"] if missing else ()), *remarks)
+        return (*self.files, *joins, *found, *self.times)
 
     @property
     def sentences(self) -> tuple[str, ...]:
         """Differences from the last version of the data, and warnings."""
         found = (*(each.sentence for each in self.changes), *(each.sentence for each in self.warnings))
-        return (*found, *(self.texts.findings if self.texts else ()))
+        return (*self.findings, *found, *(self.texts.findings if self.texts else ()))

@@ -9,13 +9,16 @@ import numpy as np
 import pyarrow as pa
 
 from shoestring.core.errors import DataError, RecipeError
-from shoestring.data.inspect.sample import TableSample
+from shoestring.data.inspect.columns import Flags
 from shoestring.data.inspect.schema.column_readings import why_text
+from shoestring.data.inspect.tables.table_sample import TableSample
 from shoestring.data.recipe import Recipe, Target
 from shoestring.data.sources.column_types import BOOLEAN, INTEGER
 from shoestring.data.sources.table import SourceTable
+from shoestring.data.transforms.encode import number_values
 from shoestring.data.transforms.split import SPLITS, Indices, assign_table
-from shoestring.data.transforms.target import TargetFit, is_above, is_known, is_numeric
+from shoestring.data.transforms.target import TargetFit, is_above, is_known, is_numeric, read_weights
+from shoestring.data.transforms.times.time_split import time_split, time_values
 from shoestring.data.values import TEXT
 
 MAX_SEEDS, MAX_ROWS_TRIED = 1000, 100_000
@@ -36,6 +39,9 @@ def preview_target(recipe: Recipe, samples: Mapping[str, TableSample]) -> str:
     owner = next(name for name in (recipe.main, *samples) if target.column in samples[name].table.names)
     sample = samples[owner]
     _require_features(recipe, samples[recipe.main].table.names)
+    if recipe.split.time:
+        time_values(samples[recipe.main].rows, recipe.split.time)
+    _require_weights(recipe, samples)
     if owner == recipe.main and sample.whole is not None:
         rows = sample.whole.rows
         sample.whole.quarantine.check(rows.num_rows)
@@ -48,17 +54,42 @@ def preview_target(recipe: Recipe, samples: Mapping[str, TableSample]) -> str:
         columns = _first_columns(sample.table, target)
         rows_read = sum(map(len, columns))
     _require_reading(target, sample, columns[0].type)
-    where = "" if sample.is_whole else f" in the first {rows_read:,} rows"
+    where = "" if sample.is_whole else f" in {rows_read:,} rows read"
     return _sentence(target, _fitted(target, columns), where)
 
 
 def _require_features(recipe: Recipe, names: list[str]) -> None:
     joined = [column for join in recipe.joins for column in join.columns]
-    if not {*names, *joined} - {recipe.target.column, *recipe.leaks}:
+    if not {*names, *joined} - {recipe.target.column, recipe.weight, *recipe.leaks}:
         raise DataError(
             f"table {recipe.main} has only the target {recipe.target.column} and leaks: "
             "there is no column to predict it from"
         )
+
+
+def _require_weights(recipe: Recipe, samples: Mapping[str, TableSample]) -> None:
+    """Check the weights of the rows that were read. Their type is checked with those of the features. Raises
+    DataError."""
+    for sample in samples.values():
+        if recipe.weight not in sample.rows.column_names:
+            continue
+        column = sample.rows[recipe.weight]
+        if (
+            is_numeric(column.type)
+            and not (read_weights(recipe.weight, column) > 0).any()
+            and sample.is_whole
+        ):
+            raise DataError(
+                f"the weight {recipe.weight} is 0 or missing in all {len(column):,} rows: remove `weight`, "
+                "or name another column"
+            )
+
+
+def has_weight(recipe: Recipe, rows: pa.Table) -> Flags:
+    """Return which rows have a weight above 0; all, where the recipe names none or it is not read."""
+    if recipe.weight not in rows.column_names or not is_numeric(rows[recipe.weight].type):
+        return np.ones(rows.num_rows, np.bool_)
+    return number_values(rows[recipe.weight]) > 0
 
 
 def _first_columns(table: SourceTable, target: Target) -> list[pa.ChunkedArray]:
@@ -108,14 +139,18 @@ def _require_reading(target: Target, sample: TableSample, kind: pa.DataType) -> 
 
 def _require_splits(recipe: Recipe, rows: pa.Table) -> None:
     """Check that each split gets a row with a target, where the main table alone decides it."""
-    if not set(recipe.split.by) <= set(rows.column_names):
+    if recipe.split.time:
+        time_split([rows], recipe)
+    if recipe.split.time or not set(recipe.split.by) <= set(rows.column_names):
         return
     # numpy asks pyarrow for booleans by way of pandas.
     known = np.from_dlpack(is_known(rows[recipe.target.column]).cast(pa.int8()).combine_chunks()) > 0
+    known &= has_weight(recipe, rows)
     counts = np.bincount(_split_of_rows(recipe, rows)[known], minlength=len(SPLITS))
     if empty := [split for split, count in zip(SPLITS, counts, strict=True) if not count]:
+        weighted = " and a weight" if recipe.weight else ""
         raise DataError(
-            f"of {known.sum()} rows with a target, none falls into the split {' or '.join(empty)}: "
+            f"of {known.sum()} rows with a target{weighted}, none falls into the split {' or '.join(empty)}: "
             f"use more rows, or choose a finer `split.by`{_other_seed(recipe, rows, known)}"
         )
 

@@ -33,6 +33,7 @@ def recipe_text(guess: RecipeGuess, folder: Path) -> str:
     if recipe.split.by:
         by = ", ".join(map(scalar, recipe.split.by))
         lines += [f"split: {{by: [{by}]}}  # guess: {comment(guess.split_reason)}"]
+    lines += [f"# {comment(each)}" for each in guess.by_time]
     lines += [
         "",
         "# The columns, as they are read and used. To choose the features, name them under `categorical`,",

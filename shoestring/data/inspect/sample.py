@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -14,67 +16,42 @@ import pyarrow as pa
 from shoestring.core.errors import DataError
 from shoestring.core.interfaces import NO_REMOTE_SOURCES, RemoteSources
 from shoestring.data.increments.schema_version import NO_SCHEMA, SchemaVersion
+from shoestring.data.inspect.tables.file_parts import (
+    ROWS_COMPARED,
+    content_bytes,
+    file_parts,
+    late_texts,
+    part_text,
+)
+from shoestring.data.inspect.tables.table_sample import (
+    MAX_SAMPLE_FILES,
+    MAX_SAMPLE_ROWS,
+    QUICK,
+    SampleSize,
+    TableSample,
+    WholeTable,
+)
 from shoestring.data.recipe import Recipe
 from shoestring.data.sources.check_columns import check_columns
 from shoestring.data.sources.column_types import parse_column
-from shoestring.data.sources.data_file import SAMPLE_BYTES, DataFile, unpacked_bytes
+from shoestring.data.sources.data_file import SAMPLE_BYTES, DataFile
 from shoestring.data.sources.files import list_data_files
 from shoestring.data.sources.images.image_tables import LABEL_COLUMN, PATH_COLUMN, ImagePaths
+from shoestring.data.sources.open_table import open_source, open_table
+from shoestring.data.sources.parquet_reader import TypedTable, left_out_of
 from shoestring.data.sources.quarantine import ColumnMisfits, Quarantine
-from shoestring.data.sources.table import SourceTable, TypesChanged
+from shoestring.data.sources.table import FilesTable, SourceTable, TypesChanged
 from shoestring.data.sources.text.type_guess import ColumnReading
 from shoestring.data.sources.untyped_table import UntypedTable
-from shoestring.data.transforms.ingest import open_source, open_table
-
-MAX_SAMPLE_BYTES = 8 << 20
-"""The largest part of a table that is read, as decompressed bytes: about 0.2 s of one core."""
-
-MAX_SAMPLE_FILES = 8
-"""The files of a folder that are read: the first, the last, and some between them."""
-
-MAX_SAMPLE_ROWS = 20_000
-"""The rows of that part that are kept."""
-
-
-WHOLE_BYTES = 2 << 20
-"""A table of up to this size is read whole, as ingest reads it, in about a tenth of a second."""
-
-
-@dataclass(frozen=True, slots=True)
-class WholeTable:
-    """All rows of a small table as ingest reads them, and those that it would quarantine."""
-
-    rows: pa.Table
-    quarantine: Quarantine
-
-
-@dataclass(frozen=True, slots=True)
-class TableSample:
-    """Rows of one table, with the types that ingest would infer from them alone.
-
-    `rows_read` counts the rows that these were chosen from, and `misfits` those among the chosen that do not
-    fit the types. With `is_whole`, these are all rows of the table. `whole`: the table itself, if it is
-    small. `table` reads on. `readings`: of the columns of text, how ingest would read them.
-    `misfit_values`: by column, of those that have any.
-    """
-
-    rows: pa.Table
-    rows_read: int
-    misfits: int
-    is_whole: bool
-    table: SourceTable
-    readings: Mapping[str, ColumnReading] = field(default_factory=dict)
-    whole: WholeTable | None = None
-    misfit_values: Mapping[str, ColumnMisfits] = field(default_factory=dict)
 
 
 def read_samples(
     recipe: Recipe,
     remote: RemoteSources = NO_REMOTE_SOURCES,
-    whole_bytes: int = WHOLE_BYTES,
+    size: SampleSize = QUICK,
     known: SchemaVersion = NO_SCHEMA,
 ) -> dict[str, TableSample]:
-    """Return a sample of each table of a recipe; a table of at most `whole_bytes` is read whole.
+    """Return a sample of each table of a recipe.
 
     `known`: the columns of the last version of the data.
 
@@ -88,14 +65,12 @@ def read_samples(
         name: open_source(recipe.source[name], found, known.fixed(recipe, name))
         for name, found in files.items()
     }
-    check_columns(recipe, {name: table.names for name, table in tables.items()})
+    check_columns(recipe, {name: table.names for name, table in tables.items()}, left_out_of(tables))
     # A join needs the row of every key.
     return {
         name: read_image_sample(name, files[name], table)
         if recipe.source[name].image is not None
-        else read_sample(
-            name, files[name], table, MAX_SAMPLE_ROWS if name == recipe.main else None, whole_bytes
-        )
+        else read_sample(name, files[name], table, size, keeps_all=name != recipe.main)
         for name, table in tables.items()
     }
 
@@ -116,39 +91,81 @@ def read_sample(
     name: str,
     files: Sequence[DataFile],
     table: SourceTable,
-    max_rows: int | None = MAX_SAMPLE_ROWS,
-    whole_bytes: int = WHOLE_BYTES,
+    size: SampleSize = QUICK,
+    *,
+    keeps_all: bool = False,
 ) -> TableSample:
-    """Return a sample of at most `max_rows` rows of the table `name` in `files`; None: all that were read.
+    """Return a sample of the table `name` in `files`. `keeps_all`: keep all rows that were read.
 
     Raises DataError, also for a table without rows.
     """
-    if sum(map(unpacked_bytes, files)) <= whole_bytes:
-        return _sample_of_whole(_whole_table(name, table), table, max_rows)
+    table_bytes = sum(map(content_bytes, files))
+    if table_bytes <= size.whole_bytes:
+        whole = _sample_of_whole(_whole_table(name, table), table, None if keeps_all else size.whole_rows)
+        return dataclasses.replace(whole, files=files)
+    with TemporaryDirectory(prefix="shoestring-") as folder:
+        found = _sample_of_parts(name, files, table, size.part_bytes, Path(folder), keeps_all=keeps_all)
+    part = "" if found.is_whole else part_text(found.files, files, size.part_bytes, table_bytes)
+    return dataclasses.replace(found, files=files, part_read=part)
+
+
+def _sample_of_parts(
+    name: str,
+    files: Sequence[DataFile],
+    table: SourceTable,
+    part_bytes: int,
+    folder: Path,
+    *,
+    keeps_all: bool,
+) -> TableSample:
+    """Return the sample of a table that is too large to be read whole. Its `files` are those parts that were
+    read, of which those of text are written to `folder`."""
+    max_rows = None if keeps_all else MAX_SAMPLE_ROWS
     chosen = [files[index] for index in _spread(len(files), MAX_SAMPLE_FILES)]
-    blocks: list[pa.Table] = []
-    starts: list[tuple[int, SourceTable]] = []
-    is_whole = len(chosen) == len(files)
-    for file in chosen:
-        read_bytes = 0
-        of_file = open_table([file])
-        starts.append((sum(block.num_rows for block in blocks), of_file))
-        for block in _blocks(of_file):
-            if read_bytes >= MAX_SAMPLE_BYTES / len(chosen):
-                is_whole = False
-                break
-            blocks.append(block)
-            read_bytes += block.nbytes
+    parts = [part for file in chosen for part in file_parts(file, part_bytes // len(chosen), folder)]
+    blocks, starts, is_whole = _read_parts(parts, table, part_bytes / len(chosen))
     found = pa.concat_tables(blocks, promote_options="permissive") if blocks else None
     if found is None or not found.num_rows:
         raise _no_rows(name)
     rows = _kept_rows(found, max_rows)
-    is_whole &= rows.num_rows == found.num_rows
+    is_whole &= rows.num_rows == found.num_rows and list(files) == parts
     if not isinstance(table, UntypedTable):
-        return TableSample(rows, found.num_rows, 0, is_whole, table)
+        return TableSample(rows, found.num_rows, 0, is_whole, table, files=parts)
     read = rows.num_rows, found.num_rows
-    typed, misfits, readings, values = _typed(rows, table, lambda index: _place(index, read, starts))
-    return TableSample(typed, found.num_rows, misfits, is_whole, table, readings, None, values)
+    typed, readings, values = _typed(rows, table, lambda index: _place(index, read, starts))
+    unread = sum(each.total for each in values.values())
+    ends = [*(row for row, _ in starts[1:]), found.num_rows]
+    firsts = [
+        (of_file.file_names[0], found.slice(row, min(ROWS_COMPARED, end - row)))
+        for (row, of_file), end in zip(starts, ends, strict=True)
+    ]
+    late = tuple(late_texts(firsts, table)) if len(parts) > len(chosen) else ()
+    return TableSample(
+        typed, found.num_rows, 0, is_whole, table, readings, None, values, unread, parts, late=late
+    )
+
+
+def _read_parts(
+    parts: Sequence[DataFile], table: SourceTable, most_bytes: float
+) -> tuple[list[pa.Table], list[tuple[int, FilesTable]], bool]:
+    """Return blocks of rows, up to `most_bytes` of each part; the first row of each part, with what reads it;
+    and whether all rows were read."""
+    blocks, is_whole, rows = list[pa.Table](), True, 0
+    starts: list[tuple[int, FilesTable]] = []
+    for file in parts:
+        read_bytes = 0
+        of_file = open_table([file])
+        if isinstance(table, TypedTable):
+            of_file.fix(table.columns)
+        starts.append((rows, of_file))
+        for block in _blocks(of_file):
+            if read_bytes >= most_bytes:
+                is_whole = False
+                break
+            blocks.append(block.select([each for each in block.column_names if each in table.names]))
+            rows += block.num_rows
+            read_bytes += block.nbytes
+    return blocks, starts, is_whole
 
 
 def _sample_of_whole(whole: WholeTable, table: SourceTable, max_rows: int | None) -> TableSample:
@@ -162,21 +179,26 @@ def _sample_of_whole(whole: WholeTable, table: SourceTable, max_rows: int | None
         readings=table.readings if isinstance(table, UntypedTable) else {},
         whole=whole,
         misfit_values=whole.quarantine.misfits,
+        unread=whole.quarantine.cells.total(),
     )
 
 
 def _whole_table(name: str, table: SourceTable) -> WholeTable:
     while True:
-        quarantine = Quarantine(name, io.StringIO())
+        lines, file_rows = io.StringIO(), Counter[str]()
+        quarantine, batches = Quarantine(name, lines), list[pa.Table]()
         try:
-            batches = list(table.batches(quarantine))
+            for batch in table.batches(quarantine):
+                batches.append(batch)
+                if isinstance(table, UntypedTable | TypedTable):
+                    file_rows[table.file] += batch.num_rows
         except TypesChanged:
             continue
         rows = pa.concat_tables(batches) if batches else None
         if rows is None or not rows.num_rows:
             quarantine.check(0)
             raise _no_rows(name)
-        return WholeTable(rows, quarantine)
+        return WholeTable(rows, quarantine, lines.getvalue(), file_rows)
 
 
 def _no_rows(name: str) -> DataError:
@@ -190,7 +212,7 @@ def _kept_rows(rows: pa.Table, most: int | None) -> pa.Table:
     )
 
 
-def _place(index: int, read: tuple[int, int], starts: Sequence[tuple[int, SourceTable]]) -> tuple[str, int]:
+def _place(index: int, read: tuple[int, int], starts: Sequence[tuple[int, FilesTable]]) -> tuple[str, int]:
     """Return the file and the row number of a row that was kept. `read`: how many rows were kept, and of how
     many. `starts`: the first row of each file.
     """
@@ -208,14 +230,13 @@ def _blocks(table: SourceTable) -> Iterator[pa.Table]:
 
 def _typed(
     rows: pa.Table, table: UntypedTable, place: Callable[[int], tuple[str, int]]
-) -> tuple[pa.Table, int, dict[str, ColumnReading], dict[str, ColumnMisfits]]:
-    """Return the rows that fit, as their inferred types; the number of the others; how the columns are read;
-    and the values that do not fit. `place` returns the file and the row number of a row.
+) -> tuple[pa.Table, dict[str, ColumnReading], dict[str, ColumnMisfits]]:
+    """Return the rows as their inferred types; how the columns are read; and the values that do not fit.
+    `place` returns the file and the row number of a row.
     """
     readings: dict[str, ColumnReading] = {}
     values_of: dict[str, ColumnMisfits] = {}
     columns: list[pa.Array] = []
-    bad = np.zeros(rows.num_rows, bool)
     for name in rows.column_names:
         texts = rows[name].combine_chunks()
         guess = table.guess(name)
@@ -223,13 +244,10 @@ def _typed(
         readings[name] = guess.reading()
         values, misfit = parse_column(texts, readings[name].kind)
         columns.append(values)
-        bad |= misfit
         if misfit.any():
             first = int(misfit.argmax())
             values_of[name] = ColumnMisfits(int(misfit.sum()), texts[first].as_py(), *place(first))
-    typed = pa.table(columns, names=rows.column_names)
-    fitting = typed.take(_indices(np.flatnonzero(~bad))) if bad.any() else typed
-    return fitting, int(bad.sum()), readings, values_of
+    return pa.table(columns, names=rows.column_names), readings, values_of
 
 
 def _spread(count: int, most: int) -> np.ndarray[Any, np.dtype[np.int64]]:

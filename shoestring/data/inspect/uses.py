@@ -59,20 +59,33 @@ def _use(
     name, is_named = column.name, recipe.names_features
     if name == recipe.target.column:
         return "target", "`target`"
+    if name == recipe.weight:
+        return "weight", _weight_reason(column)
     if name in recipe.leaks:
         return "leak", "`leaks`"
     if name in recipe.image_columns and name not in features:
         return "not used", "the paths of the images"
     if name in dates:
-        return "date", "`dates`" if is_named else "its month, weekday, hour and moment"
+        moment = " and hour" if name == recipe.split.time else ", hour and moment"
+        days = ", and days between dates" if len(dates) > 1 else ""
+        return "date", "`dates`" if is_named else f"its month, weekday{moment}{days}"
     if name in features:
         kind = features[name]
         return (kind, f"`{kind}`") if is_named else _inferred_use(column, kind)
     if name in recipe.split.by:
         return "group", "`split.by`"
+    if name == recipe.split.time:
+        return "not used", "`split.time`"
     if is_named:
         return "not used", "not named under `categorical`, `numeric`, `dates` or `texts`"
     return "not used", "a time of day"
+
+
+def _weight_reason(column: SampleColumn) -> str:
+    numbers = np.zeros(0) if column.numbers is None else column.numbers
+    left_out = {"without a weight": int((~column.filled).sum()), "of weight 0": int((numbers == 0).sum())}
+    found = " and ".join(f"{rows:,} {what}" for what, rows in left_out.items() if rows)
+    return f"`weight`; of the rows read, {found} are left out" if found else "`weight`"
 
 
 def _inferred_use(column: SampleColumn, kind: FeatureKind) -> tuple[Use, str]:

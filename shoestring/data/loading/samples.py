@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from shoestring.core.datasets import GROUP_COLUMN, TARGET_COLUMN, Encoding, StoredField, Use
+from shoestring.core.datasets import GROUP_COLUMN, TARGET_COLUMN, WEIGHT_COLUMN, Encoding, StoredField, Use
 from shoestring.core.errors import DataError
 from shoestring.data.loading.block_order import BlockOrder, window_blocks
 from shoestring.data.loading.record_columns import CodeTable, ColumnBlock, column_of
@@ -30,6 +30,7 @@ class Samples:
     - code: int32[B, C]; number: float32[B, F]; in the order of the encoding's features.
     - target: [B], the index of the class, or the value; of texts the bytes of a row. Rows to predict have
       none.
+    - weight: float32[B], with a mean of 1 in train. Without a column of weights there are none.
     - group: int32[B]; image: uint8[B, channels, height, width]; tokens: uint8[B, T] or uint16[B, T]: where
       the data set has them. Images and tokens are views of the stored rows.
     """
@@ -41,6 +42,11 @@ class Samples:
 
     def __contains__(self, use: Use) -> bool:
         return use in self.fields
+
+    @property
+    def weights(self) -> Array | None:
+        """The weights of the rows; None: all are 1."""
+        return self.fields.get("weight")
 
     def __len__(self) -> int:
         """The rows of the batch."""
@@ -84,6 +90,7 @@ class Collator:
         self.has_groups, self._has_target = (
             name in (record.names or ()) for name in (GROUP_COLUMN, TARGET_COLUMN)
         )
+        self._weight = encoding.weight if WEIGHT_COLUMN in (record.names or ()) else None
         self._mean = np.array([each.mean for each in values])
         self._sd = np.array([each.sd for each in values])
         # Where each value and each indicator goes among the numbers, and the value that an indicator marks.
@@ -112,6 +119,8 @@ class Collator:
             if self._target_codes is not None:
                 target_B = self._target_codes[target_B]
             fields["target"] = np.ascontiguousarray(target_B)
+        if self._weight is not None:
+            fields["weight"] = (records[WEIGHT_COLUMN] / self._weight.mean).astype(np.float32)
         if self.has_groups:
             fields["group"] = np.ascontiguousarray(records[GROUP_COLUMN])
         fields |= {field.use: _with_shape(records, field) for field in self._shaped}
@@ -181,6 +190,11 @@ class SampleReader:
 
     def __len__(self) -> int:
         return len(self._rows) if self._kept is None else len(self._kept)
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The fields of a stored row."""
+        return self._rows.dtype.names or ()
 
     @property
     def row_bytes(self) -> int:
@@ -261,6 +275,12 @@ class SampleReader:
             return
         for start in range(0, len(self._kept), batch_rows):
             yield self._collator.collate(self._rows.take(self._kept[start : start + batch_rows]))
+
+    def targets(self) -> tuple[Array, Array | None]:
+        """Return the targets of all samples in order, and their weights; None: all are 1."""
+        found = [(each["target"], each.weights) for each in self.scan(SCANNED_ROWS)]
+        weights = [weights for _, weights in found if weights is not None]
+        return np.concatenate([target for target, _ in found]), np.concatenate(weights) if weights else None
 
     def _kept_rows(self) -> Positions | None:
         codes = self._collator.target_codes

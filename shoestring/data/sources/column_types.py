@@ -21,6 +21,7 @@ from shoestring.data.values import (
     WrittenNumber,
     iso_dates,
     known_texts,
+    standard_dates,
     written_numbers,
 )
 
@@ -152,11 +153,26 @@ def _cast(texts: pa.Array, kind: ColumnKind) -> pa.Array:
         if numbers.null_count > texts.null_count:
             raise pa.ArrowInvalid(f"not a number with {kind.name}")
         return numbers
-    values = texts.cast(kind)
+    values = _plain_cast(texts, kind)
+    # Arrow reads 0x1f, which is a code, as a whole number.
+    if kind == INTEGER and (
+        pc.any(pc.match_substring(texts, "x")).as_py() or pc.any(pc.match_substring(texts, "X")).as_py()
+    ):
+        raise pa.ArrowInvalid("hexadecimal digits")
     # Arrow reads "nan", which is a missing value, as a number. The sum is the quickest look for one.
     if kind == NUMBER and isnan(pc.sum(values).as_py() or 0.0) and pc.any(pc.is_nan(values)).as_py():
         raise pa.ArrowInvalid("nan is not a number")
     return values
+
+
+def _plain_cast(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return the values as an Arrow type. Raises pa.ArrowInvalid."""
+    try:
+        return texts.cast(kind)
+    except pa.ArrowInvalid:
+        if kind not in (TIMESTAMP, TIMESTAMP_UTC) or (dates := standard_dates(texts)) is None:
+            raise
+        return dates.cast(kind)
 
 
 def _any_parses(texts: pa.Array, kind: ColumnKind) -> bool:

@@ -1,8 +1,7 @@
-"""Open one data file: its kind, its text without compression, its header, and errors with its name."""
+"""Open one data file: its kind, its bytes without compression, and errors with its name."""
 
 from __future__ import annotations
 
-import csv
 import gzip
 import io
 import zipfile
@@ -10,15 +9,15 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import IO, Literal
 
 import pyarrow as pa
 
 from shoestring.core.errors import DataError
+from shoestring.data.source import ReadSettings
 from shoestring.data.sources.remote.remote_file import RemoteFile
-from shoestring.data.sources.text.text_stream import GUESSED_BYTES, UnpackedStream, not_utf8_error
+from shoestring.data.sources.text.unpacked_stream import UnpackedStream
 
 SAMPLE_BYTES = 1 << 20
 FileKind = Literal["csv", "json", "parquet", "arrow"]
@@ -31,18 +30,21 @@ SUFFIXES: dict[FileKind, tuple[str, ...]] = {
 """A .json file may be anything; a compressed one is read as lines."""
 
 ERROR_HINTS = {
-    "Empty CSV": "it has a header and no rows",
     "straddling": "a row is longer than 8 MB: look for a quote that is opened and never closed",
 }
 """How to fix Arrow's errors, by a word in their message."""
 
+AS_INFERRED = ReadSettings()
+
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """One file of a table, on this machine or on a server. Messages call it `name`."""
+    """One file of a table, on this machine or on a server. Messages call it `name`. `read`: how its text is
+    read, where the recipe states it."""
 
     place: Path | RemoteFile
     name: str
+    read: ReadSettings = AS_INFERRED
 
     @property
     def suffix(self) -> str:
@@ -71,20 +73,6 @@ class DataFile:
         return None if found in ("parquet", "arrow") and plain != lower else found
 
 
-@dataclass(frozen=True, slots=True)
-class CsvHeader:
-    """The columns as written in the file, and the delimiter: the most frequent of comma, semicolon, tab
-    and bar."""
-
-    columns: tuple[str, ...]
-    delimiter: str
-
-    @property
-    def names(self) -> list[str]:
-        """The columns without surrounding spaces."""
-        return [column.strip() for column in self.columns]
-
-
 @contextmanager
 def explain_read_errors(file: DataFile) -> Iterator[None]:
     """Convert errors while reading a file to DataError, with the file's name and a hint."""
@@ -92,11 +80,7 @@ def explain_read_errors(file: DataFile) -> Iterator[None]:
         yield
     except (zipfile.BadZipFile, gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise DataError(f"{file.name} is damaged or truncated ({error}): download or copy it again") from None
-    except UnicodeDecodeError as error:
-        raise not_utf8_error(file.name, _first_lines(file), error.reason) from None
     except (pa.ArrowException, OSError) as error:
-        if "UTF8" in str(error):
-            raise not_utf8_error(file.name, _first_lines(file), "invalid UTF-8 data") from None
         hint = next(
             (hint for word, hint in ERROR_HINTS.items() if word in str(error)),
             "it may be damaged or truncated",
@@ -125,40 +109,9 @@ def _bounded(stream: IO[bytes] | gzip.GzipFile, file: DataFile) -> IO[bytes]:
     return io.BufferedReader(UnpackedStream(stream, file.name, file.size_bytes), SAMPLE_BYTES)
 
 
-def _first_lines(file: DataFile) -> Iterator[bytes]:
-    read_bytes = 0
-    with open_unpacked(file, is_whole=False) as stream:
-        for line in stream:
-            yield line
-            read_bytes += len(line)
-            if read_bytes > GUESSED_BYTES:
-                break
-
-
 def _open_packed(file: DataFile, *, is_whole: bool) -> IO[bytes]:
     place = file.whole() if is_whole else file.start()
     return place.open("rb") if isinstance(place, Path) else place
-
-
-def read_header(file: DataFile) -> CsvHeader:
-    """Read the header: the first non-blank line of a text file. Raises DataError when names are missing
-    or repeated."""
-    with open_unpacked(file, is_whole=False) as stream:
-        lines = io.TextIOWrapper(stream, "utf-8-sig", newline="")
-        first = next((line for line in lines if line.strip("\r\n")), "")
-        delimiter = max(",;\t|", key=first.count)
-        # A quoted name may contain a line break: the header then continues on the next line.
-        names = next(csv.reader(chain([first], lines), delimiter=delimiter), [])
-        lines.detach()
-    if not first:
-        raise DataError(f"{file.name} is empty: remove it, or put the data in it")
-    header = CsvHeader(tuple(names), delimiter)
-    if bad := sorted({name for name in header.names if not name or header.names.count(name) > 1}):
-        raise DataError(
-            f"{file.name}: every column needs a unique name in the header; "
-            f"missing or repeated: {', '.join(map(repr, bad))}"
-        )
-    return header
 
 
 def unpacked_bytes(file: DataFile) -> int:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from pathlib import Path, PurePosixPath
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,22 +17,27 @@ from shoestring.core.record import Record
 from shoestring.data.recipe import Recipe
 from shoestring.data.source import Source
 from shoestring.data.sources.check_columns import check_columns
+from shoestring.data.sources.csv_reader import CsvFile
 from shoestring.data.sources.data_file import (
     SAMPLE_BYTES,
     DataFile,
     FileKind,
     explain_read_errors,
     open_unpacked,
-    read_header,
     unpacked_bytes,
 )
 from shoestring.data.sources.documents.text_files import is_text, require_texts, text_size
+from shoestring.data.sources.folders.folder_keys import folder_keys, require_equal_keys
+from shoestring.data.sources.folders.hidden import is_visible
+from shoestring.data.sources.folders.spreadsheets import is_spreadsheet, spreadsheet_error
 from shoestring.data.sources.images.image_files import ImageFiles, list_image_files
 from shoestring.data.sources.images.image_tables import LABEL_COLUMN, PATH_COLUMN, IdxImages
 from shoestring.data.sources.json_reader import JsonLinesFile
 from shoestring.data.sources.parquet_reader import open_arrow
 from shoestring.data.sources.remote.fetch import FetchFolder
 from shoestring.data.sources.remote.remote_file import RemoteFile
+from shoestring.data.sources.typed.arrow_types import LeftOut
+from shoestring.data.sources.typed.typed_columns import TypedColumns
 
 MIN_ROWS = 3
 MAX_BATCH_BYTES = 16 << 20
@@ -68,12 +76,14 @@ def list_data_files(
     else:
         place = source.locate()
         found = _local_files(place, is_wanted)
+    if source.read is not None:
+        found = [replace(file, read=source.read) for file in found]
     return _checked(found, place) if source.text is None else require_texts(found, place)
 
 
 def is_table(file: DataFile) -> bool:
-    """Return whether a file of a folder holds a table, by its name."""
-    return file.kind is not None and PurePosixPath(file.name).name[0] not in "._"
+    """Return whether a file of a folder holds a table, or sheets of them, by its name."""
+    return (file.kind is not None or is_spreadsheet(file)) and is_visible(file.name)
 
 
 def _local_files(place: Path, is_wanted: Callable[[DataFile], bool]) -> list[DataFile]:
@@ -100,10 +110,12 @@ def _remote_files(
 
 def _checked(found: list[DataFile], place: object) -> tuple[DataFile, ...]:
     """Return the files of one table if they can be read together. Raises RecipeError, DataError."""
+    if (sheets := next(filter(is_spreadsheet, found), None)) is not None:
+        raise spreadsheet_error(sheets)
     if not found or not all(file.kind for file in found):
         raise RecipeError(
             f"{place} is not, and does not contain, a .csv, .csv.gz, .csv.zip, .jsonl, "
-            ".parquet or .arrow file"
+            ".parquet or .arrow file; in a folder, names that begin with . or _ are skipped"
         )
     if len(kinds := {file.kind: KIND_NAMES[file.kind] for file in found if file.kind}) > 1:
         raise DataError(
@@ -113,6 +125,7 @@ def _checked(found: list[DataFile], place: object) -> tuple[DataFile, ...]:
     for file in found:
         if file.size_bytes == 0:
             raise DataError(f"{file.name} is empty: remove it, or put the data in it")
+    require_equal_keys([file.name for file in found])
     return tuple(found)
 
 
@@ -127,6 +140,7 @@ def estimate_size(
     """
     rows, size_bytes, row_bytes = 0, 0, 1
     columns: dict[str, Sequence[str]] = {}
+    left_out: dict[str, LeftOut] = {}
     for name, source in recipe.source.items():
         files = list_data_files(source, remote)
         if source.image is not None:
@@ -136,15 +150,18 @@ def estimate_size(
         if source.text is not None:
             rows, size_bytes = text_size(source.text, files)
             return SourceSize(rows_estimate=rows, size_bytes=size_bytes, row_bytes=source.text.row_tokens)
+        like: CsvFile | None = None
         for file in files:
-            file_rows, file_bytes, found = _file_size(file)
-            columns[name] = [*dict.fromkeys([*columns.get(name, ()), *found])]
-            size_bytes += file_bytes
+            like = CsvFile(file, like) if file.kind == "csv" else None
+            found = _file_size(file, like)
+            left_out |= found.left_out
+            columns[name] = [*dict.fromkeys([*columns.get(name, ()), *found.names, *folder_keys(file.name)])]
+            size_bytes += found.size_bytes
             if name == recipe.main:
-                rows, row_bytes = rows + file_rows, max(row_bytes, 8 * len(columns[name]))
+                rows, row_bytes = rows + found.rows, max(row_bytes, 8 * len(columns[name]))
     if not learns:
         return SourceSize(rows_estimate=max(rows, 1), size_bytes=size_bytes, row_bytes=row_bytes)
-    check_columns(recipe, columns)
+    check_columns(recipe, columns, left_out)
     if rows < MIN_ROWS:
         raise DataError(
             f"table {recipe.main} has {rows} row{'s' * (rows != 1)}: "
@@ -158,25 +175,40 @@ def _images_size(files: Sequence[DataFile]) -> tuple[int, int, Sequence[str]]:
     found = ImageFiles.of(files)
     size_bytes, columns = sum(map(unpacked_bytes, files)), (LABEL_COLUMN, PATH_COLUMN)
     if found.tables:
-        rows, _, names = _file_size(found.tables[0])
-        return rows, size_bytes, names
+        first = found.tables[0]
+        table = _file_size(first, CsvFile(first) if first.kind == "csv" else None)
+        return table.rows, size_bytes, table.names
     return IdxImages(found).rows if found.idx_images else len(found.images), size_bytes, columns
 
 
-def _file_size(file: DataFile) -> tuple[int, int, Sequence[str]]:
-    """Return rows, bytes and columns of a file. Raises DataError."""
+class FileSize(NamedTuple):
+    """The rows, bytes and columns of a file, and the columns that are not read."""
+
+    rows: int
+    size_bytes: int
+    names: Sequence[str]
+    left_out: Mapping[str, LeftOut] = MappingProxyType({})
+
+    @classmethod
+    def typed(cls, rows: int, size_bytes: int, columns: TypedColumns) -> FileSize:
+        return cls(rows, size_bytes, columns.schema.names, columns.left_out)
+
+
+def _file_size(file: DataFile, csv_file: CsvFile | None) -> FileSize:
+    """Raises DataError."""
     match file.kind:
         case "parquet":
             return _parquet_size(file)
         case "arrow":
             with explain_read_errors(file), open_arrow(file.start()) as reader:
-                return _arrow_rows(file, reader), file.size_bytes, reader.schema.names
+                columns = TypedColumns.of(reader.schema, file.name)
+                return FileSize.typed(_arrow_rows(file, reader), file.size_bytes, columns)
         case "json":
             names = [*JsonLinesFile(file).types]
-            return _lines(file), unpacked_bytes(file), names
+            return FileSize(_lines(file), unpacked_bytes(file), names)
         case _:
-            names = read_header(file).names
-            return max(_lines(file) - 1, 0), unpacked_bytes(file), names
+            assert csv_file is not None
+            return FileSize(max(_lines(file) - 1, 0), unpacked_bytes(file), csv_file.names)
 
 
 def _arrow_rows(file: DataFile, reader: pa.ipc.RecordBatchFileReader) -> int:
@@ -190,11 +222,13 @@ def _arrow_rows(file: DataFile, reader: pa.ipc.RecordBatchFileReader) -> int:
     return int(reader.count_rows())
 
 
-def _parquet_size(file: DataFile) -> tuple[int, int, Sequence[str]]:
+def _parquet_size(file: DataFile) -> FileSize:
     with explain_read_errors(file):
         found = pq.read_metadata(file.start())
     size_bytes = sum(found.row_group(group).total_byte_size for group in range(found.num_row_groups))
-    return found.num_rows, size_bytes, found.schema.to_arrow_schema().names
+    return FileSize.typed(
+        found.num_rows, size_bytes, TypedColumns.of(found.schema.to_arrow_schema(), file.name)
+    )
 
 
 def _lines(file: DataFile) -> int:

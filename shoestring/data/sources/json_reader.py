@@ -25,10 +25,13 @@ from shoestring.data.sources.column_types import (
     ColumnKind,
 )
 from shoestring.data.sources.data_file import SAMPLE_BYTES, DataFile, open_unpacked
-from shoestring.data.sources.fixed_kinds import NOT_FIXED, FixedKinds
+from shoestring.data.sources.folders.folder_keys import folder_keys
+from shoestring.data.sources.folders.keyed_file import with_folder_keys
 from shoestring.data.sources.quarantine import Quarantine
 from shoestring.data.sources.table import FixedColumns
-from shoestring.data.sources.untyped_table import UntypedTable
+from shoestring.data.sources.text.encodings import REPLACED, UTF8, Utf8Stream, find_encoding
+from shoestring.data.sources.text.fixed_kinds import NOT_FIXED, FixedKinds, kinds_as_read
+from shoestring.data.sources.untyped_table import UntypedTable, without_spellings
 from shoestring.data.values import NUMBER, TEXT, WRITTEN_DATES
 
 DATES: tuple[ColumnKind, ...] = (TIMESTAMP, TIMESTAMP_UTC, *WRITTEN_DATES)
@@ -42,7 +45,7 @@ KINDS: dict[str, tuple[ColumnKind, ...]] = {
 DIGITS_OF_CODE = re.compile(r"\s*0[0-9]")
 """The start of text that is no number: "007"."""
 
-MAX_LINE_BYTES = 8 << 20
+MAX_LINE_CHARACTERS = 8 << 20
 
 
 class JsonNumber(str):
@@ -52,10 +55,13 @@ class JsonNumber(str):
 
 
 class JsonLinesFile:
-    """One UTF-8 file with one JSON object a line. Its columns are the keys in its first megabyte."""
+    """One file with one JSON object a line. Its columns are the keys in its first megabyte."""
 
     def __init__(self, file: DataFile) -> None:
         self.file = file
+        with open_unpacked(file, is_whole=False) as stream:
+            self._encoding = find_encoding(stream.read(SAMPLE_BYTES), file.name, file.read.encoding)
+        self._is_damaged = False
         self.types: dict[str, Counter[str]] = {}
         self.codes: set[str] = set()
         _, data = next(self._chunks(SAMPLE_BYTES, is_whole=False), (0, ""))
@@ -76,6 +82,10 @@ class JsonLinesFile:
     def name(self) -> str:
         return self.file.name
 
+    @property
+    def remarks(self) -> Sequence[str]:
+        return () if self._encoding == UTF8 else (f"read as {self._encoding}",)
+
     def blocks(self, block_bytes: int, quarantine: Quarantine | None = None) -> Iterator[pa.RecordBatch]:
         self._skipped = array("q")
         for first_line, data in self._chunks(block_bytes):
@@ -83,7 +93,7 @@ class JsonLinesFile:
             if batch is None:
                 batch = self._checked_batch(first_line, data, quarantine)
             if batch.num_rows:
-                yield batch
+                yield without_spellings(batch, self.file.read.missing)
 
     def row_number(self, good_before: int) -> int:
         """Return the number of the line after `good_before` well-formed ones. The first is 1."""
@@ -101,6 +111,8 @@ class JsonLinesFile:
 
         Arrow reads 10 times as fast as the module json, but it fails at the first line that does not fit.
         """
+        if self._is_damaged and REPLACED in data:
+            return None
         texts = pa.schema([(name, TEXT) for name, type_ in self._columns.items() if type_ == "text"])
         packed = data.encode()
         try:
@@ -126,6 +138,8 @@ class JsonLinesFile:
         rows: list[Mapping[str, object]] = []
         for number, line in enumerate(data.removesuffix("\n").split("\n"), first_line):
             found = _parsed_row(line)
+            if self._is_damaged and REPLACED in line:
+                found = "bytes that are no text"
             reason = found if isinstance(found, str) else self._misfit(found)
             if reason and quarantine is not None and line.strip():
                 quarantine.add(self.name, number, reason, line.strip())
@@ -144,14 +158,21 @@ class JsonLinesFile:
 
     def _chunks(self, block_bytes: int, *, is_whole: bool = True) -> Iterator[tuple[int, str]]:
         """Yield whole lines in blocks of about `block_bytes`, each with the number of its first line."""
-        number = 1
+        number, rest = 1, ""
         with open_unpacked(self.file, is_whole=is_whole) as stream:
-            while data := stream.read(block_bytes):
-                data += stream.readline(MAX_LINE_BYTES) if not data.endswith(b"\n") else b""
-                if b"\n" not in data[-MAX_LINE_BYTES:] and len(data) >= MAX_LINE_BYTES:
+            text = Utf8Stream(stream, self.name, self._encoding)
+            while data := text.read(block_bytes):
+                self._is_damaged = text.is_damaged
+                found = rest + data.decode()
+                end = found.rfind("\n") + 1
+                rest = found[end:]
+                if len(rest) >= MAX_LINE_CHARACTERS:
                     raise DataError(f"{self.name} has a line of more than 8 MB: write one object a line")
-                yield number, data.decode("utf-8-sig" if number == 1 else "utf-8")
-                number += data.count(b"\n")
+                if end:
+                    yield number, found[:end]
+                    number += found.count("\n")
+            if rest:
+                yield number, rest
 
 
 def _as_texts(column: pa.ChunkedArray) -> pa.Array | None:
@@ -175,7 +196,7 @@ class JsonTable(UntypedTable):
         types: Mapping[str, str],
         fixed: FixedKinds,
     ) -> None:
-        super().__init__(files, candidates, fixed)
+        super().__init__(*with_folder_keys(files, candidates), fixed)
         self._json_files, self._types = files, types
         for file in files:
             file.set_columns(types)
@@ -185,7 +206,7 @@ class JsonTable(UntypedTable):
         return FixedColumns(self.schema, self.written, self._types)
 
     def own_names(self) -> Mapping[str, Sequence[str]]:
-        return {file.name: [*file.types] for file in self._json_files}
+        return {file.name: [*folder_keys(file.name), *file.types] for file in self._json_files}
 
     def fix(self, columns: FixedColumns) -> None:
         super().fix(columns)
@@ -207,7 +228,10 @@ def open_json_table(files: Sequence[DataFile], fixed: FixedKinds = NOT_FIXED) ->
             types.setdefault(name, Counter()).update(counts)
     columns = {name: max(counts, key=counts.__getitem__) for name, counts in types.items()}
     codes = {name for file in found for name in file.codes}
-    kinds = {name: _kinds(files[0], name, counts, is_code=name in codes) for name, counts in types.items()}
+    kinds = {
+        name: kinds_as_read(files[0].read, _kinds(files[0], name, counts, is_code=name in codes))
+        for name, counts in types.items()
+    }
     return JsonTable(found, kinds, columns, fixed)
 
 

@@ -13,37 +13,75 @@ import pyarrow.parquet as pq
 
 from shoestring.core.errors import DataError
 from shoestring.data.sources.data_file import DataFile, explain_read_errors
+from shoestring.data.sources.folders.folder_keys import constant
+from shoestring.data.sources.folders.key_kinds import FolderKeys
 from shoestring.data.sources.quarantine import Quarantine
 from shoestring.data.sources.table import FixedColumns
+from shoestring.data.sources.text.fixed_kinds import NOT_FIXED, FixedKinds
+from shoestring.data.sources.typed.arrow_types import LeftOut, plain_values
+from shoestring.data.sources.typed.typed_columns import TypedColumns
+from shoestring.data.values import TEXT
 
 BATCH_ROWS = 1 << 16
 
 
 class TypedTable:
-    """One or several Parquet files, or Arrow files, with the same columns."""
+    """One or several Parquet files, or Arrow files, with the same columns. Keys of folders have `fixed`
+    kinds, or those that all their values fit.
 
-    def __init__(self, files: Sequence[DataFile]) -> None:
+    `left_out`: the columns whose types cannot be used. `empty`: those without a value.
+    """
+
+    def __init__(self, files: Sequence[DataFile], fixed: FixedKinds = NOT_FIXED) -> None:
         self.file = ""
         self._files = files
-        self._schemas = [_schema(file) for file in files]
-        self.names: list[str] = self._schemas[0].names
-        for file, schema in zip(files, self._schemas, strict=True):
-            if set(schema.names) != set(self.names):
+        self._own = [typed_columns(file) for file in files]
+        self.left_out = {name: why for own in self._own for name, why in own.left_out.items()}
+        self._keys = FolderKeys([file.name for file in files], fixed)
+        self.names = self._names(self._own[0])
+        for file, own in zip(files, self._own, strict=True):
+            self._require_fit(file, own)
+
+    def _names(self, own: TypedColumns) -> list[str]:
+        names = dict.fromkeys((*own.schema.names, *self._keys))
+        return [name for name in names if name not in self.left_out]
+
+    def _require_fit(self, file: DataFile, own: TypedColumns) -> None:
+        for column in own.schema:
+            if (why := self.left_out.get(column.name)) is not None and column.type != pa.null():
                 raise DataError(
-                    f"{file.name} has the columns {', '.join(schema.names)}, "
-                    f"and {files[0].name} has {', '.join(self.names)}"
+                    f"{file.name}: column {column.name!r} is of type {column.type}, and in other files of "
+                    f"type {why.type}: write it with one type"
                 )
+        if set(names := self._names(own)) != set(self.names):
+            raise DataError(
+                f"{file.name} has the columns {', '.join(names)}, "
+                f"and {self._files[0].name} has {', '.join(self.names)}"
+            )
 
     @cached_property
-    def schema(self) -> pa.Schema:
-        """The types that can hold the rows of all files. Raises DataError when the files disagree."""
+    def _unified(self) -> pa.Schema:
         try:
-            return pa.unify_schemas(self._schemas, promote_options="permissive")
+            found = pa.unify_schemas([own.schema for own in self._own], promote_options="permissive")
         except pa.ArrowException as error:
             raise DataError(
                 f"the files {self._files[0].name}, ... have columns of the same name "
                 f"with different types: {error}"
             ) from None
+        own = {column.name: column.type for column in found if column.type != pa.null()}
+        keys = {key: self._keys.type(key) for key in self._keys}
+        return pa.schema([(name, {**keys, **own}.get(name, pa.null())) for name in self.names])
+
+    @cached_property
+    def empty(self) -> Sequence[str]:
+        return [column.name for column in self._unified if column.type == pa.null()]
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The types that can hold the rows of all files. Raises DataError when the files disagree."""
+        return pa.schema(
+            [(column.name, TEXT if column.name in self.empty else column.type) for column in self._unified]
+        )
 
     @property
     def file_names(self) -> Sequence[str]:
@@ -51,7 +89,7 @@ class TypedTable:
 
     @property
     def columns(self) -> FixedColumns:
-        return FixedColumns(self.schema)
+        return FixedColumns(self.schema, self._keys.written)
 
     def own_names(self) -> Mapping[str, Sequence[str]]:
         return {}
@@ -59,6 +97,7 @@ class TypedTable:
     def fix(self, columns: FixedColumns) -> None:
         """Read the columns as these types. Raises DataError, also later, where the files have others."""
         self.names, self.schema = columns.schema.names, columns.schema
+        self._keys.fix(columns)
 
     def batches(self, quarantine: Quarantine) -> Iterator[pa.Table]:
         """Yield the rows, cast to the schema. The files are typed, so a value that does not fit raises
@@ -67,18 +106,37 @@ class TypedTable:
 
     def peek(self, names: Sequence[str]) -> Iterator[pa.Table]:
         schema = pa.schema([self.schema.field(name) for name in names])
-        for file in self._files:
+        for file, own in zip(self._files, self._own, strict=True):
             self.file = file.name
+            keys = [key for key in self._keys if key in names]
+            values = {key: self._keys.value(file.name, schema.field(key)) for key in keys}
+            read = [name for name in names if name in own.schema.names]
             with explain_read_errors(file):
-                for batch in _read(file, names):
-                    yield pa.table([_cast(batch, field, file) for field in schema], schema=schema)
+                for batch in _read(file, read):
+                    columns = {name: _cast(batch, schema.field(name), file) for name in read}
+                    for key, value in values.items():
+                        columns[key] = constant(key, value, columns.get(key), batch.num_rows, file.name)
+                    yield pa.table([columns[name] for name in names], schema=schema)
+
+
+def left_out_of(tables: Mapping[str, object]) -> dict[str, LeftOut]:
+    """Return the columns that are left out of these tables."""
+    typed = (table for table in tables.values() if isinstance(table, TypedTable))
+    return {name: why for table in typed for name, why in table.left_out.items()}
 
 
 def _cast(batch: pa.RecordBatch, field: pa.Field, file: DataFile) -> pa.Array:
     """Return a column as the type that it has in the table. Raises DataError."""
     column = batch.column(field.name)
     try:
-        return column.cast(field.type)
+        plain = plain_values(column)
+    except pa.ArrowException as error:
+        raise DataError(
+            f"{file.name}: column {field.name!r} holds a date outside the years 1 to 9999 ({error}): write "
+            "it as missing"
+        ) from None
+    try:
+        return plain.cast(field.type)
     except pa.ArrowException as error:
         raise DataError(
             f"{file.name}: column {field.name!r} is of type {column.type}, and in the other files of type "
@@ -89,7 +147,8 @@ def _cast(batch: pa.RecordBatch, field: pa.Field, file: DataFile) -> pa.Array:
 
 def _read(file: DataFile, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     if file.kind == "parquet":
-        with pq.ParquetFile(file.whole()) as source:
+        # Spark writes moments as INT96, of which nanoseconds hold only the years 1678 to 2262.
+        with pq.ParquetFile(file.whole(), coerce_int96_timestamp_unit="us") as source:
             yield from source.iter_batches(BATCH_ROWS, columns=names)
         return
     with open_arrow(file.whole()) as reader:
@@ -109,31 +168,12 @@ def open_arrow(place: Path | IO[bytes]) -> Iterator[pa.ipc.RecordBatchFileReader
         yield reader
 
 
-def _schema(file: DataFile) -> pa.Schema:
+def typed_columns(file: DataFile) -> TypedColumns:
+    """Return the columns of a Parquet or Arrow file. Raises DataError."""
     with explain_read_errors(file):
         if file.kind == "parquet":
             found = pq.read_schema(file.start())
         else:
             with open_arrow(file.start()) as reader:
                 found = reader.schema
-    return pa.schema([(column.name, _supported_type(column, file)) for column in found])
-
-
-def _supported_type(column: pa.Field, file: DataFile) -> pa.DataType:
-    types = pa.types
-    kind = column.type.value_type if types.is_dictionary(column.type) else column.type
-    if (
-        types.is_string(kind)
-        or types.is_large_string(kind)
-        or types.is_string_view(kind)
-        or types.is_null(kind)
-    ):
-        return pa.string()
-    if types.is_decimal(kind):
-        return pa.float64()
-    if types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind) or types.is_temporal(kind):
-        return kind
-    raise DataError(
-        f"{file.name}: column {column.name!r} is of type {kind}, which is not supported: remove it; "
-        "numbers, text, booleans, dates and times are supported"
-    )
+    return TypedColumns.of(found, file.name)

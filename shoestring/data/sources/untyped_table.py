@@ -8,6 +8,7 @@ from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from shoestring.data.sources.column_types import (
     TYPE_NAMES,
@@ -17,11 +18,11 @@ from shoestring.data.sources.column_types import (
     parse_column,
 )
 from shoestring.data.sources.data_file import SAMPLE_BYTES
-from shoestring.data.sources.fixed_kinds import KINDS, NOT_FIXED, FixedKinds
 from shoestring.data.sources.quarantine import Misfit, Quarantine
 from shoestring.data.sources.table import FixedColumns, TypesChanged
+from shoestring.data.sources.text.fixed_kinds import KINDS, NOT_FIXED, FixedKinds
 from shoestring.data.sources.text.type_guess import ColumnReading, TypeGuess
-from shoestring.data.values import TEXT, WrittenDate, WrittenNumber
+from shoestring.data.values import TEXT, WrittenDate, WrittenNumber, text_array
 
 BLOCK_BYTES = 8 << 20
 
@@ -37,6 +38,11 @@ class TextFile(Protocol):
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def remarks(self) -> Sequence[str]:
+        """How the file is read, if it is not plain, as parts of a sentence."""
+        ...
 
     def blocks(self, block_bytes: int, quarantine: Quarantine | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the well-formed rows, with all columns as text, and quarantine the others. Raises
@@ -124,7 +130,7 @@ class UntypedTable:
                 yield pa.table({name: _values(block, name, kind, parsed)[0] for name, kind in kinds.items()})
 
     def batches(self, quarantine: Quarantine) -> Iterator[pa.Table]:
-        """Yield the rows that fit the kinds of their columns, as `SourceTable` says.
+        """Yield the rows with the kinds of their columns, as `SourceTable` says.
 
         The kinds are inferred from the first blocks, then checked in all others.
         """
@@ -161,28 +167,21 @@ class UntypedTable:
         parsed: Parsed,
         quarantine: Quarantine,
     ) -> pa.Table:
-        """Return the rows that fit the kinds, and quarantine the others. `parsed` has columns that are parsed
-        already."""
+        """Return the rows as the kinds. Values that do not fit are missing, and are named in the quarantine.
+
+        `parsed` has columns that are parsed already.
+        """
         file, good_before = place
         self.file = file.name
         columns: list[pa.Array] = []
-        reasons: dict[int, tuple[str, ColumnKind]] = {}
         for name, kind in kinds.items():
             values, bad = _values(block, name, kind, parsed)
             columns.append(values)
             for index in bad:
-                reasons.setdefault(index, (name, kind))
-        table = pa.table(columns, schema=_schema(kinds))
-        if not reasons:
-            return table
-        good = np.ones(len(block), bool)
-        for index, (name, kind) in sorted(reasons.items()):
-            good[index] = False
-            row_number = file.row_number(good_before + index)
-            misfit = Misfit(name, block.column(name)[index].as_py())
-            reason, text = _misfit_reason(name, kind), file.row_text(block, index)
-            quarantine.add(file.name, row_number, reason, text, misfit)
-        return table.filter(pa.array(good))
+                misfit = Misfit(name, block.column(name)[index].as_py())
+                number, text = file.row_number(good_before + index), file.row_text(block, index)
+                quarantine.add_cell(file.name, number, _misfit_reason(name, kind), text, misfit)
+        return pa.table(columns, schema=_schema(kinds))
 
     def _placed_blocks(self, quarantine: Quarantine) -> Iterator[tuple[tuple[TextFile, int], pa.RecordBatch]]:
         """Yield the blocks, each with its file and the number of well-formed rows before it."""
@@ -191,6 +190,17 @@ class UntypedTable:
             for block in file.blocks(BLOCK_BYTES, quarantine):
                 yield (file, good_before), block
                 good_before += block.num_rows
+
+
+def without_spellings(block: pa.RecordBatch, missing: Sequence[str]) -> pa.RecordBatch:
+    """Return text with null for the values that are stated to be missing, in any column."""
+    if not missing:
+        return block
+    spellings, none = text_array(tuple(missing)), pa.nulls(1, TEXT)[0]
+    trimmed = map(pc.utf8_trim_whitespace, block.columns)
+    found = [pc.is_in(column, value_set=spellings) for column in trimmed]
+    columns = [pc.if_else(each, none, column) for each, column in zip(found, block.columns, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, block.schema.names)
 
 
 def _parse(guesses: Mapping[str, TypeGuess], block: pa.RecordBatch) -> Parsed:
@@ -209,7 +219,7 @@ def _kinds_of(columns: FixedColumns) -> dict[str, ColumnKind]:
 
 
 def misfit_reasons(columns: FixedColumns) -> list[str]:
-    """Return why rows are quarantined whose values do not fit the kinds of these columns."""
+    """Return why values are missing that do not fit the kinds of these columns."""
     kinds = _kinds_of(columns).items()
     return [
         _misfit_reason(name, kind) for name, kind in kinds if kind in TYPE_NAMES or name in columns.written

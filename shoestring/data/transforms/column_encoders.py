@@ -21,6 +21,7 @@ from shoestring.data.transforms.encode import (
     Codes,
     Counts,
     Dictionary,
+    Numbers,
     RunningMoments,
     column_as_number,
     encoded_name,
@@ -37,9 +38,11 @@ class NumberColumn:
     def __init__(self, name: str) -> None:
         self.name, self.moments = name, RunningMoments()
 
-    def encode(self, column: pa.ChunkedArray, in_train: Mask) -> pa.Array:
+    def encode(
+        self, column: pa.ChunkedArray, in_train: Mask, train_weights: Numbers | None = None
+    ) -> pa.Array:
         values = number_values(column)
-        self.moments.add(values[in_train])
+        self.moments.add(values[in_train], train_weights)
         return pa.array(values)
 
     def features(self) -> tuple[Feature, ...]:
@@ -125,9 +128,11 @@ class TargetColumn:
         self._rows = CodeCounts([0, *last.rows] if last else (0,))
         self.moments, self.train = RunningMoments(), CodeCounts(last_train)
 
-    def encode(self, column: pa.ChunkedArray, in_train: Mask) -> pa.Array:
+    def encode(
+        self, column: pa.ChunkedArray, in_train: Mask, train_weights: Numbers | None = None
+    ) -> pa.Array:
         if self._task == "regression":
-            self.moments.add(number_values(column)[in_train])
+            self.moments.add(number_values(column)[in_train], train_weights)
             return column_as_number(column).cast(pa.float32(), safe=False).combine_chunks()
         if self._target.above is not None:
             codes = np.asarray(is_above(column, self._target.above).cast(pa.int32()).combine_chunks())
@@ -146,13 +151,15 @@ class TargetColumn:
         if in_train:
             self.train.remove(codes)
 
-    def finish(self) -> FittedTarget:
-        """Return the target as train has it. Raises what `target_statistics` raises."""
+    def finish(self, train_weights: Numbers | None = None) -> FittedTarget:
+        """Return the target as train has it. `train_weights`: of the rows of each code; None: all rows weigh
+        the same. Raises what `target_statistics` raises."""
         values = self._dictionary.values
+        counts_of_codes = self.train.counts if train_weights is None else train_weights
         if self._target.above is None:
-            found = zip(values, self.train.of_values(len(values)).tolist(), strict=True)
+            found = zip(values, counts_of_codes[1:].tolist(), strict=False)
         else:
-            found = zip(("false", "true"), self.train.counts.tolist(), strict=False)
+            found = zip(("false", "true"), counts_of_codes.tolist(), strict=False)
         counts = {text: count for text, count in found if count}
         fitted = target_statistics(self._target, self._task, self._kind, counts, self.moments)
         if self._task == "regression" or self._target.above is not None:

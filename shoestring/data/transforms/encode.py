@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shoestring.core.datasets import GROUP_COLUMN, TARGET_COLUMN
+from shoestring.core.datasets import GROUP_COLUMN, TARGET_COLUMN, WEIGHT_COLUMN
 from shoestring.core.errors import DataError
 from shoestring.data.recipe import MAX_CATEGORIES
 from shoestring.data.sources.column_types import float_scalar, float_values
@@ -101,28 +101,31 @@ class CodeCounts:
 @dataclass(slots=True)
 class RunningMoments:
     """Count, mean, sum of squared deviations and range of numbers that arrive in batches (Chan, Golub and
-    LeVeque 1979, eq. 2.1)."""
+    LeVeque 1979, eq. 2.1). A row counts as much as its weight."""
 
-    rows: int = 0
-    count: int = 0
+    rows: float = 0.0
+    count: float = 0.0
     mean: float = 0.0
     squares: float = 0.0
     low: float = math.inf
     high: float = -math.inf
 
-    def add(self, values: Numbers) -> None:
-        """Add rows; a NaN is a missing value."""
-        self.rows += len(values)
-        values = values[~np.isnan(values)]
+    def add(self, values: Numbers, weights: Numbers | None = None) -> None:
+        """Add rows; a NaN is a missing value. `weights`: float64[rows], above 0; None: all are 1."""
+        weights = np.ones(len(values)) if weights is None else weights
+        known = ~np.isnan(values)
+        self.rows += float(weights.sum())
+        values, weights = values[known], weights[known]
         if not len(values):
             return
         self.low, self.high = min(self.low, float(values.min())), max(self.high, float(values.max()))
         if self.largest > MAX_NUMBER:  # The squares of larger numbers overflow.
             return
-        total, mean = self.count + len(values), float(values.mean())
+        added = float(weights.sum())
+        total, mean = self.count + added, float((weights * values).sum()) / added
         delta = mean - self.mean
-        self.squares += float(((values - mean) ** 2).sum()) + delta**2 * self.count * len(values) / total
-        self.mean += delta * len(values) / total
+        self.squares += float((weights * (values - mean) ** 2).sum()) + delta**2 * self.count * added / total
+        self.mean += delta * added / total
         self.count = total
 
     @classmethod
@@ -132,10 +135,10 @@ class RunningMoments:
         Each sum is rounded once, so the order of the parts does not matter.
         """
         rows, counts, means, squares, low, high = parts.T
-        count = int(counts.sum())
+        count = math.fsum(counts)
         mean = math.fsum(counts * means) / count if count else 0.0
         return cls(
-            rows=int(rows.sum()),
+            rows=math.fsum(rows),
             count=count,
             mean=mean,
             squares=math.fsum(squares) + math.fsum(counts * (means - mean) ** 2),
@@ -161,14 +164,14 @@ class RunningMoments:
         return math.sqrt(self.squares / self.count) if self.count else 0.0
 
     @property
-    def missing(self) -> int:
+    def missing(self) -> float:
         return self.rows - self.count
 
 
 def encoded_name(name: str) -> str:
     """Return the name of an encoded column: its own, with `_` added when the encoded data set reserves
     the name."""
-    return f"{name}_" if name in (TARGET_COLUMN, GROUP_COLUMN) else name
+    return f"{name}_" if name in (TARGET_COLUMN, GROUP_COLUMN, WEIGHT_COLUMN) else name
 
 
 def count_values(counts: Counter[str], column: pa.ChunkedArray) -> None:

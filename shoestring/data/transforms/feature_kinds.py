@@ -10,7 +10,7 @@ import pyarrow as pa
 from shoestring.core.errors import RecipeError
 from shoestring.data.metrics import Task
 from shoestring.data.recipe import Recipe
-from shoestring.data.transforms.dates import is_date, part_names
+from shoestring.data.transforms.dates import elapsed_names, is_date, part_names
 from shoestring.data.transforms.encode import FeatureKind
 from shoestring.data.transforms.hashing.hashed_text import TextLook, hashed_names
 from shoestring.data.transforms.joined_table import JoinedTable
@@ -46,7 +46,12 @@ def column_kinds(recipe: Recipe, table: JoinedTable, schema: pa.Schema) -> Colum
                 looks[name].add(column)
     decided = {**features}
     for date in dates:
-        decided |= {date: "numeric", **dict.fromkeys(part_names(date), "categorical")}
+        decided |= dict.fromkeys(part_names(date), "categorical")
+        # The times of val and test are later than all that train has.
+        if recipe.names_features or date != recipe.split.time:
+            decided[date] = "numeric"
+    if not recipe.names_features:
+        decided |= dict.fromkeys(elapsed_names(dates, schema.names), "numeric")
     texts = recipe.texts or tuple(name for name, look in looks.items() if look.is_free)
     for text in texts:
         decided.pop(text, None)
@@ -62,7 +67,8 @@ def column_kinds(recipe: Recipe, table: JoinedTable, schema: pa.Schema) -> Colum
 def feature_types(recipe: Recipe, schema: pa.Schema) -> dict[str, FeatureKind]:
     """Return the columns to encode, and their kinds.
 
-    Without named features these are all columns but the target, the leaks, the groups, dates and times.
+    Without named features these are all columns but the target, the weight, the leaks, the groups, dates and
+    times, and `split.time`. Raises RecipeError for columns whose types do not fit.
     """
     for name in recipe.numeric:
         if pa.types.is_string(schema.field(name).type):
@@ -70,6 +76,11 @@ def feature_types(recipe: Recipe, schema: pa.Schema) -> dict[str, FeatureKind]:
                 f"the numeric feature {name} contains text: name it under `categorical`, "
                 "or fix the values that are not numbers"
             )
+    if recipe.weight and not is_numeric(kind := schema.field(recipe.weight).type):
+        raise RecipeError(
+            f"the weight {recipe.weight} is of type {kind}, not a number: name another column, "
+            "or fix the values that are not numbers"
+        )
     named: dict[str, FeatureKind] = {
         **dict.fromkeys(recipe.categorical, "categorical"),
         **dict.fromkeys(recipe.numeric, "numeric"),
@@ -85,7 +96,7 @@ def feature_types(recipe: Recipe, schema: pa.Schema) -> dict[str, FeatureKind]:
     return {
         field.name: _kind_of(field.type)
         for field in _free_columns(recipe, schema)
-        if not pa.types.is_temporal(field.type)
+        if not pa.types.is_temporal(field.type) and field.name != recipe.split.time
     }
 
 
@@ -121,8 +132,7 @@ def date_columns(recipe: Recipe, schema: pa.Schema) -> tuple[str, ...]:
 
 def _free_columns(recipe: Recipe, schema: pa.Schema) -> list[pa.Field]:
     """Return the columns that are features unless the recipe names some."""
-    unused = {recipe.target.column, *recipe.leaks, *recipe.split.by, *recipe.image_columns}
-    return [field for field in schema if field.name not in unused]
+    return [field for field in schema if field.name not in recipe.unused_columns]
 
 
 def _kind_of(kind: pa.DataType) -> FeatureKind:

@@ -89,9 +89,9 @@ class ImageField:
         """The rows that were set aside, one line of JSON each."""
         return self._lines.getvalue().encode()
 
-    def check(self) -> None:
-        """Raise DataError when too many rows were set aside."""
-        self._quarantine.check(self._rows - self._quarantine.counts.total())
+    def check(self, quarantined: int) -> None:
+        """Raise DataError for too many rows without an image, and those that ingest has `quarantined`."""
+        self._quarantine.check(self._rows - self._quarantine.counts.total(), quarantined)
 
     def decode(self, table: pa.Table, assigned: SplitAssignment) -> tuple[pa.Table, SplitAssignment]:
         """Return the rows whose image can be decoded, with its pixels as bytes; and their splits."""

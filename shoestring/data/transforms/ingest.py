@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -34,22 +35,17 @@ from shoestring.data.increments.schema_version import (
 )
 from shoestring.data.increments.versions import save_version, versions_key
 from shoestring.data.recipe import Recipe
-from shoestring.data.source import Source
+from shoestring.data.source_files import SourceFile, SourceRecord, contents_of, save_sources
 from shoestring.data.sources.check_columns import check_columns
-from shoestring.data.sources.csv_reader import open_csv_table
 from shoestring.data.sources.data_file import DataFile
-from shoestring.data.sources.documents.text_documents import TextDocuments
 from shoestring.data.sources.files import list_data_files
-from shoestring.data.sources.fingerprint import list_contents, table_contents
-from shoestring.data.sources.fixed_kinds import NOT_FIXED, FixedKinds
-from shoestring.data.sources.images.image_tables import open_image_table
-from shoestring.data.sources.json_reader import open_json_table
-from shoestring.data.sources.parquet_reader import TypedTable
+from shoestring.data.sources.fingerprint import list_sources, table_files
+from shoestring.data.sources.open_table import open_source, open_table
+from shoestring.data.sources.parquet_reader import TypedTable, left_out_of
 from shoestring.data.sources.remote.fetch import FetchFolder
-from shoestring.data.sources.table import FilesTable, SourceTable, TypesChanged
+from shoestring.data.sources.table import SourceTable, TypesChanged
 from shoestring.data.sources.untyped_table import UntypedTable
 from shoestring.data.storage.blobs import put_blob, save_manifest
-from shoestring.data.storage.origins import parse_contents
 from shoestring.data.storage.part_writer import REUSING, PartWriter, ReportRows
 
 QUARANTINE_FILE = "quarantine.jsonl"
@@ -62,6 +58,11 @@ def settings(recipe: Recipe) -> dict[str, JsonValue]:
         "main": recipe.main,
         "tables": [*sorted(recipe.source)],
     }
+    read: dict[str, JsonValue] = {
+        name: each.read.model_dump() for name, each in recipe.source.items() if each.read is not None
+    }
+    if read:
+        found["read"] = read
     if recipe.kinds:
         found["kinds"] = dict(recipe.kinds)
     if recipe.image is not None:
@@ -104,11 +105,13 @@ def ingest(
                 raise
             report(REUSING, 0)
             tables = read(None)
-    listed = unchanged_contents(recipe, raw.digests, store, remote)
-    manifest = _manifest(recipe, tables, format, store, scratch, storage_class, digest(listed.encode()))
+    files = unchanged_sources(recipe, raw.digests, store, remote)
+    source = digest((contents_of(files) or "").encode())
+    manifest = _manifest(recipe, tables, format, store, scratch, storage_class, source)
     key = save_manifest(store, manifest)
+    save_sources(store, SourceRecord(dataset=key, ingested_at=datetime.now(UTC), files=files))
     save_schema(store, recipe.name, known, tables.schemas)
-    _save_version(versions, key, tables.results, parse_contents(listed), store, scratch, storage_class)
+    _save_version(versions, key, tables.results, files, store, scratch, storage_class)
     return key, manifest
 
 
@@ -124,7 +127,7 @@ def _versions_key(recipe: Recipe, format: Format, storage_class: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RawFiles:
-    """The source files of a recipe: by table, and their digests as `table_contents` returns them."""
+    """The source files of a recipe: by table, and their digests by `SourceFile.name`; None: not known yet."""
 
     by_table: Mapping[str, Sequence[DataFile]]
     digests: Mapping[str, str | None]
@@ -136,16 +139,19 @@ class RawFiles:
         files = {name: list_data_files(source, remote, fetched) for name, source in sources}
         digests: dict[str, str | None] = {}
         for name, source in sources:
-            digests |= table_contents(name, source, files[name], store)
+            found = table_files(name, source, files[name], store)
+            digests |= {each.name: each.sha256 or None for each in found}
         return cls(files, digests)
 
 
 @dataclass(frozen=True, slots=True)
 class RawTables:
-    """The rows read of each table, the quarantined rows by reason, and the kinds of the columns by table."""
+    """The rows read of each table, the quarantined rows and the values that could not be read by reason, and
+    the kinds of the columns by table."""
 
     results: Mapping[str, TableResult]
     quarantined: Mapping[str, int]
+    unread: Mapping[str, int]
     schemas: Mapping[str, Mapping[str, str]]
 
 
@@ -160,24 +166,24 @@ def _read_tables(
         name: _open_table(name, recipe, files, raw.digests, last, known)
         for name, files in raw.by_table.items()
     }
-    check_columns(recipe, {name: table.names for name, table in opened.items()})
+    check_columns(recipe, {name: table.names for name, table in opened.items()}, left_out_of(opened))
     if stored := [table.stored_rows for table in opened.values() if isinstance(table, IncrementalTable)]:
         output.report(REUSING, sum(stored))
     results: dict[str, TableResult] = {}
-    quarantined: dict[str, int] = {}
+    quarantined, unread = dict[str, int](), dict[str, int]()
     for name, table in opened.items():
         if isinstance(table, IncrementalTable):
             results[name], quarantine = table.read(output)
         else:
             by_file = table if isinstance(table, UntypedTable | TypedTable) else None
             results[name], quarantine = read_whole(name, table, by_file, output)
-            rows_read = results[name].rows + quarantine.counts.total()
-            for misfits in fixed_misfits(table, quarantine.misfits, rows_read):
+            for misfits in fixed_misfits(table, quarantine.misfits, results[name].rows):
                 misfits.check()
         quarantine.check(results[name].rows)
         quarantined |= quarantine.counts
+        unread |= quarantine.cells
     schemas = {name: columns_of(table) for name, table in opened.items()}
-    return RawTables(results, quarantined, schemas)
+    return RawTables(results, quarantined, unread, schemas)
 
 
 def _open_table(
@@ -201,25 +207,22 @@ def _open_table(
     return open_source(recipe.source[name], files, schema.fixed(recipe, name))
 
 
-def unchanged_contents(
+def unchanged_sources(
     recipe: Recipe, before: Mapping[str, str | None], store: Store, remote: RemoteSources
-) -> str:
-    """Return the list of the source files and their digests. Raises DataError when they are not those that
-    were read.
-    """
-    listed = list_contents(recipe, store, remote)
-    after = parse_contents(listed or "")
+) -> tuple[SourceFile, ...]:
+    """Return the source files with their digests. Raises DataError when they are not those that were read."""
+    files = list_sources(recipe, store, remote)
+    after = {each.name: each.sha256 for each in files}
     if changed := sorted(
         path
         for path in before.keys() | after.keys()
-        if path not in after or (path not in before) or before[path] not in (None, after[path])
+        if not after.get(path) or (path not in before) or before[path] not in (None, after[path])
     ):
         raise DataError(
             f"the source data changed while it was read ({len(changed)} of {len(before)} files, such as "
             f"{changed[0]}): run again to read what is there now"
         )
-    assert listed is not None
-    return listed
+    return files
 
 
 def _manifest(
@@ -232,7 +235,8 @@ def _manifest(
     content: str,
 ) -> Manifest:
     main, parts = tables.results[recipe.main], {name: each.parts for name, each in tables.results.items()}
-    quarantine = put_blob(store, scratch / QUARANTINE_FILE) if tables.quarantined else ""
+    has_any = tables.quarantined or tables.unread
+    quarantine = put_blob(store, scratch / QUARANTINE_FILE) if has_any else ""
     return Manifest(
         name=f"{recipe.name}-raw",
         format=format,
@@ -245,6 +249,7 @@ def _manifest(
         parents=(content,),
         settings_sha256=digest(canonical_bytes(settings(recipe))),
         quarantined=dict(tables.quarantined),
+        unread=dict(tables.unread),
         quarantine=store_layout.blob(quarantine) if quarantine else None,
     )
 
@@ -253,7 +258,7 @@ def _save_version(
     key: str,
     data: str,
     tables: Mapping[str, TableResult],
-    digests: Mapping[str, str],
+    sources: Sequence[SourceFile],
     store: Store,
     scratch: Path,
     storage_class: str,
@@ -262,6 +267,7 @@ def _save_version(
     by_file = {name: each for name, each in tables.items() if each.columns is not None}
     if by_file:
         path = scratch / "files.arrow"
+        digests = {each.name: each.sha256 for each in sources}
         write_files([file for each in by_file.values() for file in each.files], digests, path)
         files = put_blob(store, path, storage_class)
         columns = {name: IngestedTable.of(each.columns) for name, each in by_file.items() if each.columns}
@@ -273,25 +279,3 @@ def _columns(schemas: Mapping[str, pa.Schema]) -> dict[str, str]:
     return {
         f"{name}.{column.name}": str(column.type) for name, schema in schemas.items() for column in schema
     }
-
-
-def open_source(source: Source, files: Sequence[DataFile], fixed: FixedKinds = NOT_FIXED) -> SourceTable:
-    """Open the files of a source, which are a table, images or texts. Raises RecipeError, DataError."""
-    if source.image is not None:
-        return open_image_table(source.image, files, lambda found: open_table(found, fixed))
-    if source.text is not None:
-        return TextDocuments(source.text, files)
-    return open_table(files, fixed)
-
-
-def open_table(files: Sequence[DataFile], fixed: FixedKinds = NOT_FIXED) -> FilesTable:
-    """Open the files of one table, which are all of one kind. Columns of text may have `fixed` kinds. Raises
-    DataError.
-    """
-    match files[0].kind:
-        case "parquet" | "arrow":
-            return TypedTable(files)
-        case "json":
-            return open_json_table(files, fixed)
-        case _:
-            return open_csv_table(files, fixed)

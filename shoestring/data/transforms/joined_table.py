@@ -18,12 +18,14 @@ from shoestring.data.transforms.join import JoinLookup
 from shoestring.data.transforms.split import (
     RepeatedRows,
     SplitAssignment,
+    assign_by_time,
     assign_splits,
     count_repeats,
     has_larger_units,
     split_rule,
     unit_columns,
 )
+from shoestring.data.transforms.times.time_split import TimeSplit, time_split
 
 BATCH_ROWS = 1 << 17
 
@@ -52,6 +54,12 @@ class JoinedTable:
         return self._raw.splits[self._recipe.main]
 
     @property
+    def rows_set_aside(self) -> int:
+        """The rows of the main table that ingest left out."""
+        main = f"{self._recipe.main}: "
+        return sum(rows for reason, rows in self._raw.quarantined.items() if reason.startswith(main))
+
+    @property
     def joined_parts(self) -> list[str]:
         """The digests of the parts of the other tables."""
         return [part.sha256 for join in self._recipe.joins for part in self._raw.splits[join.table]]
@@ -60,13 +68,27 @@ class JoinedTable:
     def _repeats(self) -> RepeatedRows | None:
         if has_larger_units(self._recipe):
             return None
-        # A table of the target and leaks alone still has rows to count.
+        # A table of the target, weight and leaks alone still has rows to count.
         read = self._unit_columns or self._main_columns[:1]
         return count_repeats(self._parts(self._recipe.main, read), self._recipe.seed, self._unit_columns)
+
+    @cached_property
+    def _times(self) -> TimeSplit | None:
+        if not self._recipe.split.time:
+            return None
+        read = {self._recipe.split.time, self._recipe.target.column} & {*self._main_columns}
+        return time_split(self._parts(self._recipe.main, sorted(read)), self._recipe)
+
+    @property
+    def left_out(self) -> dict[str, int]:
+        """The rows that are in no split, by reason."""
+        return {} if self._times is None else self._times.reasons
 
     @property
     def split_rule(self) -> SplitRule:
         """How the rows are assigned to splits. The rows that decide it are read first."""
+        if self._times is not None:
+            return self._times.rule
         return split_rule(self._recipe, self._main_columns, self._repeats)
 
     @cached_property
@@ -80,16 +102,27 @@ class JoinedTable:
         return ["-".join(filter(None, each)) for each in zip(digests, starts, strict=True)]
 
     def batches(self, index: int) -> Iterator[tuple[pa.Table, SplitAssignment]]:
-        """Yield the rows of one part in batches, each with the split assignment of its rows."""
+        """Yield the rows of one part in batches, each with the split assignment of its rows. Rows that are in
+        no split are left out."""
         recipe, image = self._recipe, self._recipe.image
         table = open_part(self._store, self._raw, self.parts[index])
         positions = self._repeats.positions(index) if self._repeats else None
         batch_rows = BATCH_ROWS if image is None else batch_images(image)
         for start in range(0, table.num_rows, batch_rows):
             batch = table.slice(start, batch_rows)
+            if self._times is not None:
+                batch = self._times.with_time(batch)
             for lookup in self._lookups:
                 batch = lookup.join(batch)
-            yield batch, assign_splits(batch, recipe.split, recipe.seed, self._unit_columns, positions)
+            if self._times is None:
+                yield batch, assign_splits(batch, recipe.split, recipe.seed, self._unit_columns, positions)
+            else:
+                yield batch, assign_by_time(batch, self._times)
+
+    def check_joins(self) -> None:
+        """Raise RecipeError for a join that found no row, once all batches were read."""
+        for lookup in self._lookups:
+            lookup.check()
 
     def schema(self) -> pa.Schema:
         """Return the columns of the batches. Raises DataError for a table without rows."""

@@ -25,6 +25,7 @@ from shoestring.data.increments.encoded_version import EncodedVersion, LastEncod
 from shoestring.data.increments.partitions import EncodedPartition, write_partitions
 from shoestring.data.increments.versions import save_version, versions_key
 from shoestring.data.recipe import Recipe
+from shoestring.data.sources.text.lost_classes import lost_classes
 from shoestring.data.storage.blobs import load_manifest, put_blob, save_manifest
 from shoestring.data.storage.part_writer import REUSING, PartWriter, ReportRows, open_part, part_schema
 from shoestring.data.transforms.feature_kinds import ColumnKinds, column_kinds
@@ -38,7 +39,7 @@ from shoestring.data.transforms.texts.encode_texts import encode_texts
 def settings(recipe: Recipe) -> dict[str, JsonValue]:
     """Return the fields of a recipe that affect the result of preprocess."""
     used = {"name", "main", "joins", "target", "leaks", "categorical", "numeric", "dates", "split", "seed"}
-    used |= {"texts", "max_categories"}
+    used |= {"texts", "max_categories", "weight"}
     found: dict[str, JsonValue] = recipe.model_dump(mode="json", include=used)
     if recipe.image is not None:
         found["image"] = recipe.image.model_dump(mode="json")
@@ -82,11 +83,20 @@ def preprocess(
             raise
         encoded = _encode(recipe, table, None, store, new_writer, report)
     manifest = _manifest(recipe, raw_key, format, store, scratch, storage_class, table.split_rule, encoded)
+    manifest = _with_left_out(manifest, table.left_out, recipe, raw, store)
     data = save_manifest(store, manifest)
     write_partitions(encoded.partitions, scratch / "partitions.arrow")
     partitions = put_blob(store, scratch / "partitions.arrow", storage_class)
     save_version(store, key, encoded.version(data, partitions))
     return data, manifest
+
+
+def _with_left_out(
+    manifest: Manifest, left_out: Mapping[str, int], recipe: Recipe, raw: Manifest, store: Store
+) -> Manifest:
+    """Return the manifest with the rows that the split left out, and the classes that lost rows."""
+    found = manifest.model_copy(update={"quarantined": {**manifest.quarantined, **left_out}})
+    return found.model_copy(update={"lost_classes": _lost_classes(recipe, raw, store, found)})
 
 
 def _manifest(
@@ -117,6 +127,17 @@ def _manifest(
             else None,
         }
     )
+
+
+def _lost_classes(recipe: Recipe, raw: Manifest, store: Store, encoded: Manifest) -> dict[str, int]:
+    """Return the quarantined rows of each class, where it is known."""
+    classes = encoded.encoding.classes if encoded.encoding else ()
+    if raw.quarantine is None or not raw.quarantined or not classes:
+        return {}
+    own = [name.partition(".") for name in raw.columns]
+    columns = [column for table, _, column in own if table == recipe.main]
+    with store.fetch(raw.quarantine).open(encoding="utf-8") as lines:
+        return lost_classes(lines, recipe.main, columns, recipe.target.column, classes)
 
 
 def _manifest_of_parts(
@@ -218,7 +239,9 @@ def _encode(
         partitions.append(_encode_part(table, index, encoder, new_writer, report, rows))
         rows += table.parts[index].rows
     if images is not None:
-        images.check()
+        images.check(table.rows_set_aside)
+    if last is None:
+        table.check_joins()
     if last is not None:
         _remove(encoder, last, store, (each for left in known.values() for each in left))
     return EncodedTable(encoder, kinds, partitions)
@@ -246,8 +269,8 @@ def _encode_part(
         rows += batch.num_rows
         report("encoding", rows)
     parts = {split: writer.close() for split, writer in writers.items()}
-    missing, numbers = encoder.summarise()
-    return EncodedPartition(table.part_names[index], parts, missing, numbers)
+    left_out, numbers, weights = encoder.summarise()
+    return EncodedPartition(table.part_names[index], parts, left_out, numbers, weights)
 
 
 def _remove(encoder: RowEncoder, last: LastEncoding, store: Store, gone: Iterable[EncodedPartition]) -> None:

@@ -1,4 +1,5 @@
-"""Assign rows to splits by a keyed hash of their unit, so that rows added anywhere never move others.
+"""Assign rows to splits by a keyed hash of their unit, so that rows added anywhere never move others; or by
+their time.
 
 A unit never depends on the target: rows that differ in it alone are in one split, or each is drawn by itself.
 Otherwise train would lack just the outcomes that the test split has.
@@ -17,8 +18,10 @@ import pyarrow as pa
 
 from shoestring.core.datasets import SplitRule
 from shoestring.core.record import digest
-from shoestring.data.recipe import Recipe, Split
+from shoestring.data.recipe import Recipe
 from shoestring.data.sources.column_types import float_scalar, float_values
+from shoestring.data.split_settings import Split
+from shoestring.data.transforms.times.time_split import TimeSplit, time_split
 
 SPLITS = ("train", "val", "test")
 DAY_COLUMNS = frozenset({"day", "date"})
@@ -38,7 +41,7 @@ Groups = np.ndarray[Any, np.dtype[np.int32]]
 @dataclass(frozen=True, slots=True)
 class SplitAssignment:
     """The index in SPLITS of each row, int64[rows], and the id of its unit, int32[rows]: the low half of the
-    unit's hash.
+    unit's hash. The index of a row that is in no split is -1.
 
     `groups` is None when each row is a unit.
     """
@@ -48,12 +51,17 @@ class SplitAssignment:
 
 
 def unit_columns(recipe: Recipe, names: Iterable[str]) -> list[str]:
-    """Return the columns of the main table whose values are a row's unit: all but the target, the leaks, and
-    the names of image files, whose content counts.
+    """Return the columns of the main table whose values are a row's unit: all but the target, the weight, the
+    leaks, and the names of image files, whose content counts.
 
     Features are chosen after the split, and another choice has the same test rows.
     """
-    ignored = {recipe.target.column, *recipe.leaks, *([recipe.image.column] if recipe.image else [])}
+    ignored = {
+        recipe.target.column,
+        recipe.weight,
+        *recipe.leaks,
+        *([recipe.image.column] if recipe.image else []),
+    }
     return [name for name in names if name not in ignored]
 
 
@@ -166,7 +174,13 @@ def assign_splits(
 
 
 def assign_table(table: pa.Table, recipe: Recipe, names: Sequence[str]) -> tuple[SplitRule, SplitAssignment]:
-    """Assign all rows of a table at once. `names`: the columns of the main table, without those joined."""
+    """Assign all rows of a table at once. `names`: the columns of the main table, without those joined.
+
+    Raises RecipeError, DataError for a split by a time that the rows do not have.
+    """
+    if recipe.split.time:
+        times = time_split([table], recipe)
+        return times.rule, assign_by_time(table, times)
     columns = unit_columns(recipe, names)
     repeats = None if has_larger_units(recipe) else count_repeats([table], recipe.seed, columns)
     assigned = assign_splits(
@@ -175,10 +189,19 @@ def assign_table(table: pa.Table, recipe: Recipe, names: Sequence[str]) -> tuple
     return split_rule(recipe, names, repeats), assigned
 
 
+def assign_by_time(table: pa.Table, times: TimeSplit) -> SplitAssignment:
+    """Assign the rows of a table to splits by their time."""
+    indices, values = times.assign(table)
+    if times.rule.unit == "rows":
+        return SplitAssignment(indices, None)
+    # Adding 0 turns -0 into 0.
+    return SplitAssignment(indices, _group_ids(_mix((values + 0.0).view(np.uint64), np.uint64(0))))
+
+
 def has_larger_units(recipe: Recipe) -> bool:
-    """Return whether equal rows are one unit however few differ: groups, documents, and images, which are
-    equal only as copies."""
-    return bool(recipe.split.by) or recipe.text is not None or recipe.image is not None
+    """Return whether equal rows are one unit however few differ: groups, rows of one time, documents, and
+    images, which are equal only as copies."""
+    return bool(recipe.split.by or recipe.split.time) or recipe.text is not None or recipe.image is not None
 
 
 def _key(seed: int) -> hashlib.blake2b:

@@ -1,19 +1,22 @@
-"""The target: its task, and its statistics in train."""
+"""The target: its task, and its statistics in train; and the weights of rows."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from shoestring.core.errors import DataError, RecipeError
 from shoestring.data.metrics import Task
 from shoestring.data.recipe import Target
-from shoestring.data.sources.column_types import float_scalar
+from shoestring.data.sources.column_types import float_scalar, float_values
 from shoestring.data.transforms.encode import (
+    Numbers,
     RunningMoments,
     column_as_number,
     count_values,
@@ -82,10 +85,10 @@ class TargetFit:
 
 
 def target_statistics(
-    target: Target, task: Task, kind: pa.DataType, counts: Mapping[str, int], moments: RunningMoments
+    target: Target, task: Task, kind: pa.DataType, counts: Mapping[str, float], moments: RunningMoments
 ) -> TargetStatistics:
-    """Return the statistics of a target of type `kind`: from the rows of each class, or from the moments of
-    its numbers.
+    """Return the statistics of a target of type `kind`: from the rows of each class, or their weight, or from
+    the moments of its numbers.
 
     Raises:
         DataError: the target has fewer than two distinct values, or numbers that are too large.
@@ -109,14 +112,26 @@ def target_statistics(
         )
     above = target.above
     classes = tuple(sorted(counts, key=float if above is None and is_numeric(kind) else str))
-    rows = sum(counts.values())
-    prior = tuple(counts[text] / rows for text in classes)
+    total = sum(counts.values())
+    prior = tuple(counts[text] / total for text in classes)
     names = classes if above is None else (f"{name} <= {above:g}", f"{name} > {above:g}")
     return TargetStatistics(task, names, prior)
 
 
 def is_numeric(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def read_weights(name: str, column: pa.ChunkedArray) -> Numbers:
+    """Return the weights of rows: float64[rows], NaN where missing. Raises DataError for one below 0."""
+    weights = float_values(column.cast(pa.float64(), safe=False).fill_null(float_scalar(math.nan)))
+    wrong = weights[(weights < 0) | np.isinf(weights)]
+    if len(wrong):
+        raise DataError(
+            f"the weight {name} is {wrong[0]:g} in a row, and below 0 or infinite in {len(wrong):,} of the "
+            f"{len(weights):,} rows read: a weight is a finite number, 0 or more; mend or remove these rows"
+        )
+    return weights
 
 
 def is_known(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -16,7 +16,7 @@ from shoestring.data.increments.schema_version import last_schema
 from shoestring.data.loading.open_split import require_encoding
 from shoestring.data.recipe import Recipe
 from shoestring.data.sources.column_types import arrow_type
-from shoestring.data.sources.fixed_kinds import WRITTEN
+from shoestring.data.sources.text.fixed_kinds import WRITTEN
 from shoestring.data.storage.blobs import load_manifest, open_blob
 from shoestring.data.storage.part_writer import open_part
 from shoestring.models.folder.read_folder import read_digests

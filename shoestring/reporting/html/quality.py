@@ -37,7 +37,7 @@ def quality_figure(story: RunStory) -> Html | None:
         "div",
         tag("dt", "Quality on the sealed test split"),
         tag("dd", big, class_="big"),
-        tag("dd", interval, *others, tag("p", results.opening.sentence) if results.opening else None),
+        tag("dd", interval, *others, tag("p", results.sealed_sentence) if results.opening else None),
     )
 
 
@@ -187,8 +187,9 @@ def _conditions(results: EvaluationResults, run_id: str) -> Html:
     unit = results.opening.unit if results.opening else results.resampling_unit
     unit = "groups of rows" if unit == "groups" else unit
     sampled = f"{number_text.count(results.unit_count)} {unit}"
+    weighted = f"Rows are weighted by {results.weighted_by}, in all figures. " if results.weighted_by else ""
     sentences = [
-        f"Intervals by bootstrap over {sampled}, {number_text.count(results.resamples)} times.",
+        f"{weighted}Intervals by bootstrap over {sampled}, {number_text.count(results.resamples)} times.",
         *_training_sentences(results),
     ]
     sentences += [_fit_sentence(results, each.name, each.fit) for each in results.baselines if each.fit]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import AwareDatetime, Field, field_validator
 
 from shoestring.core import store_layout
 from shoestring.core.errors import CorruptObject, DataError, NotInStore
@@ -10,6 +13,7 @@ from shoestring.core.interfaces import Store
 from shoestring.core.receipt import Receipt
 from shoestring.core.record import Record
 from shoestring.data.run_records import open_run, read_record, read_records
+from shoestring.data.source_files import SourceFile, SourceRecord, read_sources, recorded_files
 from shoestring.data.storage.origins import dataset_chain, source_files
 from shoestring.training.model_record import ModelRecord
 
@@ -24,6 +28,8 @@ class DatasetVersion(Record):
     format: str
     size_bytes: int
     settings_sha256: str
+    splits: dict[str, int] = Field({}, description="rows of each split; of raw data of each table")
+    quarantined: dict[str, int] = Field({}, description="reason -> rows that were set aside")
 
 
 class ModelLineage(Record):
@@ -39,8 +45,17 @@ class ModelLineage(Record):
     decision_key: str = Field("", description="of the attempt that completed the training; empty: not stored")
     datasets: tuple[DatasetVersion, ...]
     source_sha256: str = Field("", description="digest of the list of source files; empty: not known")
-    files: dict[str, str] = Field({}, description="TABLE/FILE -> SHA-256 of its bytes")
+    ingested_at: AwareDatetime | None = Field(None, description="null: an earlier version ingested the data")
+    files: tuple[SourceFile, ...] = Field((), description="in the order of their names")
     missing: str = Field("", description="what is not stored any longer, as a sentence; empty: nothing")
+
+    @field_validator("files", mode="before")
+    @classmethod
+    def _of_earlier_versions(cls, files: Any) -> Any:
+        """Earlier versions wrote TABLE/FILE -> SHA-256 into the folder of a model."""
+        if not isinstance(files, Mapping):
+            return files
+        return tuple(SourceFile(name=name, sha256=sha256) for name, sha256 in files.items())
 
 
 def trace_model(store: Store, model: str) -> ModelLineage:
@@ -57,7 +72,8 @@ def trace_model(store: Store, model: str) -> ModelLineage:
 
 def lineage_of(store: Store, record: ModelRecord) -> ModelLineage:
     """Return the lineage of a model, without the other runs that share it."""
-    datasets, files, missing, source = list[DatasetVersion](), dict[str, str](), "", ""
+    datasets, files, missing, source = list[DatasetVersion](), tuple[SourceFile, ...](), "", ""
+    recorded: SourceRecord | None = None
     try:
         for key, manifest in dataset_chain(store, record.dataset_key):
             datasets.append(
@@ -67,11 +83,14 @@ def lineage_of(store: Store, record: ModelRecord) -> ModelLineage:
                     format=manifest.format,
                     size_bytes=manifest.size_bytes,
                     settings_sha256=manifest.settings_sha256,
+                    splits={name: sum(part.rows for part in of) for name, of in manifest.splits.items()},
+                    quarantined=manifest.quarantined,
                 )
             )
             source = manifest.parents[0] if manifest.parents else ""
         if source:
-            files = source_files(store, source)
+            recorded = read_sources(store, datasets[-1].key)
+            files = recorded_files(recorded, source_files(store, source))
     except (NotInStore, CorruptObject) as error:
         missing = f"{error}: " + (
             "the version of Shoestring that ingested the data stored no list of its files"
@@ -86,6 +105,7 @@ def lineage_of(store: Store, record: ModelRecord) -> ModelLineage:
         decision_key=_decision_of(store, record.run_id),
         datasets=tuple(datasets),
         source_sha256="" if source.startswith(store_layout.DATASETS) else source,
+        ingested_at=recorded.ingested_at if recorded else None,
         files=files,
         missing=missing,
     )

@@ -18,17 +18,22 @@ EXPECTED_CARDINALITY, BYTES_VOCABULARY = 100, 256
 class DataShape:
     """The inputs and outputs of a model of a data set.
 
-    `rows`: of all splits. `cardinalities`: of the categorical features. `pixels`: values of an image.
+    `rows`: of all splits. `cardinalities`: of the categorical features. `image`: channels, height and width.
     `outputs`: the classes of more than two; else 1.
     """
 
     rows: int
     numbers: int = 0
     cardinalities: tuple[int, ...] = ()
-    pixels: int = 0
+    image: tuple[int, ...] = ()
     row_tokens: int = 0
     vocabulary: int = 0
     outputs: int = 1
+
+    @property
+    def pixels(self) -> int:
+        """Values of an image."""
+        return math.prod(self.image) if self.image else 0
 
 
 def encoded_shape(encoding: Encoding, rows: int) -> DataShape:
@@ -39,7 +44,7 @@ def encoded_shape(encoding: Encoding, rows: int) -> DataShape:
         rows=rows,
         numbers=len(encoding.features) - len(categories),
         cardinalities=categories,
-        pixels=sum(math.prod(each.shape) for each in images),
+        image=images[0].shape if images else (),
         row_tokens=sum(math.prod(each.shape) for each in tokens),
         vocabulary=encoding.vocabulary.size if encoding.vocabulary else 0,
         outputs=len(encoding.classes) if encoding.task == "multiclass" else 1,
@@ -58,7 +63,7 @@ def recipe_shape(recipe: Recipe, rows: int, row_bytes: int, encoding: Encoding |
         vocabulary = recipe.text.vocabulary or BYTES_VOCABULARY
         return DataShape(rows, row_tokens=recipe.text.row_tokens, vocabulary=vocabulary)
     if recipe.image is not None:
-        return DataShape(rows, pixels=recipe.image.size_bytes)
+        return DataShape(rows, image=recipe.image.shape)
     if recipe.names_features:
         categories = (EXPECTED_CARDINALITY,) * len(recipe.categorical)
         return DataShape(rows, len(recipe.numeric) + len(recipe.dates), categories)

@@ -65,6 +65,11 @@ class OnnxGraph:
         self._nodes.append(helper.make_node("Identity", [values], [name], name))
         return name
 
+    def linear(self, inputs: str, net: Mapping[str, Array], name: str) -> str:
+        """Add a linear layer of torch, whose weights have the name `name`, in float32."""
+        product = self.add("MatMul", inputs, self.constant(net[f"{name}.weight"].T, np.float32))
+        return self.add("Add", product, self.constant(net[f"{name}.bias"], np.float32))
+
     def scaled(self, values: str, factor: Any, term: Any = 0.0) -> str:
         """Add float64 `values` times a factor, plus a term."""
         product = self.add("Mul", values, self.constant(factor, np.float64))

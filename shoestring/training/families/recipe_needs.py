@@ -75,10 +75,11 @@ class RecipeNeeds:
     def _evaluation(self, need: Need) -> Need:
         """Return the need of an evaluation, with the training of its baseline."""
         recipe = self.recipe
-        if recipe.text is not None:
-            # It reads the test split alone. The baselines of texts take a second, and are made each time.
+        if recipe.samples != "tables":
+            # It reads the test split alone. The baselines of texts take a second, and are made each time;
+            # images have none but the prior.
             return need.model_copy(update={"cpu_us_per_row": need.cpu_us_per_row * recipe.split.test})
-        if recipe.image is not None or self.has_baseline or recipe.train == BASELINE:
+        if self.has_baseline or recipe.train == BASELINE:
             return need
         setup_s, us_per_row = whole_training(BASELINE, self.shape)
         more = {"setup_s": need.setup_s + setup_s, "cpu_us_per_row": need.cpu_us_per_row + us_per_row}

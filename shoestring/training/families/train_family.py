@@ -36,8 +36,8 @@ def with_temperature(task: TrainingTask, trained: TrainedModel) -> TrainedModel:
     """Return the model with the temperature of its probabilities, fitted on validation."""
     predictor = family_of(task.settings).predictor(task.encoding, trained.weights)
     rows = task.validation.scan(predictor.rows_at_once)
-    batches = [(predictor.predict(each), each["target"]) for each in rows]
-    predicted, target_B = (np.concatenate(each) for each in zip(*batches, strict=True))
-    weights = fit_weights([predicted], target_B, task.encoding, task.validation.unit_count)
-    loss = mean_loss(combine(weights, [predicted], task.encoding), target_B, task.encoding)
+    predicted = np.concatenate([predictor.predict(each) for each in rows])
+    target_B, weight_B = task.validation.targets()
+    weights = fit_weights([predicted], target_B, task.encoding, task.validation.unit_count, weight_B)
+    loss = mean_loss(combine(weights, [predicted], task.encoding), target_B, task.encoding, weight_B)
     return replace(trained, val_loss=loss, inverse_temperature=float(weights[0]), uses_all_validation=True)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from shoestring.core.datasets import Encoding
-from shoestring.training.losses.scores import SMALLEST, Array, mean_metric, sum_of_losses
+from shoestring.training.losses.scores import SMALLEST, Array, mean_metric, sum_of_losses, total_weight
 
 
 def inputs_of(predictions: Sequence[Array], encoding: Encoding) -> Array:
@@ -34,14 +34,16 @@ def combine(weights: Array, predictions: Sequence[Array], encoding: Encoding) ->
     return softmax(scores_BK)
 
 
-def mean_loss(predicted: Array, target_B: Array, encoding: Encoding) -> float:
-    """Return the loss of predictions as its metric, of a regression in the unit of y."""
+def mean_loss(predicted: Array, target_B: Array, encoding: Encoding, weight_B: Array | None = None) -> float:
+    """Return the loss of predictions as its metric, of a regression in the unit of y. `weight_B`: of the
+    rows; None: all are 1."""
     scores_BK = predicted[:, None]
     if encoding.task != "regression":
         scores_BK = np.log(np.maximum(predicted, 1e-300))
     if encoding.task == "binary":
         scores_BK = scores_BK[:, 1:] - scores_BK[:, :1]
-    return mean_metric(sum_of_losses(scores_BK, target_B, encoding) / len(target_B), encoding)
+    total = sum_of_losses(scores_BK, target_B, encoding, weight_B)
+    return mean_metric(total / total_weight(len(target_B), weight_B), encoding)
 
 
 def equal_weights(members: int) -> Array:

@@ -32,12 +32,18 @@ def trained_shares(encoding: Encoding) -> Array:
     return np.asarray(np.clip(shares, 1e-6, 1 - 1e-6))
 
 
-def row_weights(encoding: Encoding, target_B: Array) -> Array | None:
-    """Return the weights of rows, float64[B]: with a balanced loss, those of each class of train have an
-    equal sum, and their mean over train is 1. None: all are 1."""
+def row_weights(encoding: Encoding, target_B: Array, weight_B: Array | None) -> Array | None:
+    """Return what rows count in the loss, their mean over train 1: their own weights `weight_B`, with a
+    balanced loss times those with which each class of train has an equal sum. float[B]; None: all are 1."""
     if not encoding.loss.balanced or encoding.task == "regression":
-        return None
-    return np.asarray(class_weights(encoding)[target_B.astype(np.int64)])
+        return weight_B
+    class_weight_B = class_weights(encoding)[target_B.astype(np.int64)]
+    return np.asarray(class_weight_B if weight_B is None else class_weight_B * weight_B)
+
+
+def total_weight(rows: int, weight_B: Array | None) -> float:
+    """Return the sum of the weights of rows: what a sum of losses is divided by. None: all are 1."""
+    return rows if weight_B is None else float(weight_B.sum(dtype=np.float64))
 
 
 def class_weights(encoding: Encoding) -> Array:
@@ -52,6 +58,12 @@ def quantile_losses(target_B: Array, predicted_B: Array | float, quantile: float
     """Return the quantile loss of each row: float64[B]."""
     error_B = target_B - predicted_B
     return np.asarray(np.maximum(quantile * error_B, (quantile - 1) * error_B))
+
+
+def weighted_quantile(values_B: Array, quantile: float, weight_B: Array | None) -> float:
+    """Return the smallest value up to which rows have at least this share of the weight: its quantile loss is
+    the least that a constant has."""
+    return float(np.quantile(values_B, quantile, method="inverted_cdf", weights=weight_B))
 
 
 def mean_metric(loss: float, encoding: Encoding) -> float:
@@ -97,18 +109,20 @@ def probabilities(scores_BK: Array, encoding: Encoding) -> Array:
     return found
 
 
-def sum_of_losses(scores_BK: Array, target_B: Array, encoding: Encoding) -> float:
-    """Return the losses of all rows: nats, with the weights of rows; for a regression squared errors, or
+def sum_of_losses(
+    scores_BK: Array, target_B: Array, encoding: Encoding, weight_B: Array | None = None
+) -> float:
+    """Return the losses of all rows, with the weights of rows: nats; for a regression squared errors, or
     quantile losses."""
-    if encoding.task == "regression":
-        if encoding.loss.quantile is not None:
-            return float(quantile_losses(target_B, scores_BK[:, 0], encoding.loss.quantile).sum())
-        return float(((scores_BK[:, 0] - target_B) ** 2).sum())
-    if encoding.task == "binary":
-        nats_B = np.logaddexp(0, np.where(target_B == 1, -scores_BK[:, 0], scores_BK[:, 0]))
+    if encoding.task == "regression" and encoding.loss.quantile is not None:
+        losses_B = quantile_losses(target_B, scores_BK[:, 0], encoding.loss.quantile)
+    elif encoding.task == "regression":
+        losses_B = (scores_BK[:, 0] - target_B) ** 2
+    elif encoding.task == "binary":
+        losses_B = np.logaddexp(0, np.where(target_B == 1, -scores_BK[:, 0], scores_BK[:, 0]))
     else:
         largest_B = scores_BK.max(axis=1)
         total_B = np.log(np.exp(scores_BK - largest_B[:, None]).sum(axis=1)) + largest_B
-        nats_B = total_B - scores_BK[np.arange(len(target_B)), target_B]
-    weights_B = row_weights(encoding, target_B)
-    return float(nats_B.sum() if weights_B is None else nats_B @ weights_B)
+        losses_B = total_B - scores_BK[np.arange(len(target_B)), target_B]
+    weights_B = row_weights(encoding, target_B, weight_B)
+    return float((losses_B if weights_B is None else losses_B * weights_B).sum())

@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from shoestring.core.errors import RecipeError
-from shoestring.data.inspect.sample import TableSample
+from shoestring.data.inspect.tables.table_sample import TableSample
 from shoestring.data.recipe import Recipe
 from shoestring.data.sources.column_types import ColumnKind, kind_name, parse_column
 from shoestring.data.sources.data_file import SAMPLE_BYTES
+from shoestring.data.sources.images.image_tables import ImagePaths
 from shoestring.data.sources.quarantine import ColumnMisfits
+from shoestring.data.sources.table import SourceTable
 from shoestring.data.sources.text.type_guess import ColumnReading
 from shoestring.data.sources.untyped_table import UntypedTable
 from shoestring.data.values import NUMBER, TEXT, THOUSANDS, WrittenDate, WrittenNumber, text_array
 
+MAX_FILES_NAMED = 3
 MAX_NEARLY_SHARE = 0.1
 """A column of text is named as one that was meant to be numbers or dates when at most this share of its
 values does not fit."""
+
+
+def file_remarks(tables: Iterable[SourceTable]) -> Iterator[str]:
+    """Yield how the files of tables are read that are not plain CSV, a sentence each."""
+    for table in tables:
+        text = table.table if isinstance(table, ImagePaths) else table
+        files = text.files if isinstance(text, UntypedTable) else ()
+        found = [f"{file.name}: {'; '.join(remarks)}" for file in files if (remarks := file.remarks)]
+        yield from found[:MAX_FILES_NAMED]
+        if len(found) > MAX_FILES_NAMED:
+            yield f"{len(found) - MAX_FILES_NAMED:,} more files are read in such a way"
 
 
 def column_remarks(name: str, sample: TableSample, *, is_category: bool) -> tuple[str, ...]:
@@ -44,7 +58,7 @@ def _typed_remarks(name: str, reading: ColumnReading, sample: TableSample) -> It
     if misfits is not None and not is_fixed:
         yield (
             f"{misfits.total:,} of {reading.values:,} values are not {kind_name(reading.kind)}; the first is "
-            f"{misfits.value!r} in {misfits.file}, row {misfits.row_number}; their rows are quarantined"
+            f"{misfits.value!r} in {misfits.file}, row {misfits.row_number}; they are read as missing"
         )
 
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from shoestring.data.increments.schema_version import FixedMisfits, SchemaVersion, fixed_misfits
 from shoestring.data.inspect.page_records import ColumnEntry, SchemaChange
-from shoestring.data.inspect.sample import TableSample
+from shoestring.data.inspect.tables.table_sample import TableSample
 from shoestring.data.inspect.uses import type_name
 from shoestring.data.sources.column_types import arrow_type
-from shoestring.data.sources.fixed_kinds import KINDS
+from shoestring.data.sources.text.fixed_kinds import KINDS
 
 SINCE = "since the last version of the data"
 AGAIN = "all rows are encoded again"
@@ -70,4 +70,4 @@ def _type_text(kind: str) -> str:
 
 def _misfits(sample: TableSample) -> Iterator[FixedMisfits]:
     rows = sample.whole.rows if sample.whole else sample.rows
-    return fixed_misfits(sample.table, sample.misfit_values, int(rows.num_rows) + sample.misfits)
+    return fixed_misfits(sample.table, sample.misfit_values, int(rows.num_rows))

@@ -15,7 +15,7 @@ from shoestring.core.datasets import TEXT_COLUMN
 from shoestring.data.source import TextSettings
 from shoestring.data.sources.data_file import DataFile, open_unpacked
 from shoestring.data.sources.quarantine import SHOWN_ROWS, Quarantine
-from shoestring.data.sources.text.text_stream import guess_encoding
+from shoestring.data.sources.text.encodings import guess_encoding
 
 PATH_COLUMN = "path"
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import PurePosixPath
 
 from shoestring.core.errors import DataError, RecipeError
 from shoestring.data.source import TextSettings
 from shoestring.data.sources.data_file import DataFile, unpacked_bytes
+from shoestring.data.sources.folders.hidden import is_hidden
 
 SUFFIXES = (".txt", ".md", ".rst", ".py")
 
@@ -15,10 +15,10 @@ MIN_DOCUMENTS = 3
 
 
 def is_text(file: DataFile) -> bool:
-    """Return whether a file of a folder holds text, by its name. In Python's packages, names that begin with
-    `_` are ordinary ones."""
+    """Return whether a file of a folder holds text, by its name. Hidden files and those of hidden folders do
+    not; in Python's packages, names that begin with `_` are ordinary ones."""
     plain = file.name.lower().removesuffix(".gz").removesuffix(".zip")
-    return plain.endswith(SUFFIXES) and not PurePosixPath(file.name).name.startswith(".")
+    return plain.endswith(SUFFIXES) and not is_hidden(file.name)
 
 
 def require_texts(found: Sequence[DataFile], place: object) -> tuple[DataFile, ...]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import PurePosixPath
 
 from shoestring.core.errors import RecipeError
 from shoestring.core.interfaces import RemoteSources
 from shoestring.data.source import Source
 from shoestring.data.sources.data_file import DataFile
+from shoestring.data.sources.folders.hidden import is_visible
 from shoestring.data.sources.remote.fetch import FetchFolder
 from shoestring.data.sources.remote.remote_file import RemoteFile
 
@@ -94,7 +94,7 @@ def _local_files(source: Source) -> tuple[object, DataFile | None, list[DataFile
     found = [
         DataFile(path, path.relative_to(folder).as_posix())
         for path in folder.rglob("*")
-        if path.is_file() and _is_visible(path.name)
+        if path.is_file() and is_visible(path.relative_to(folder).as_posix())
     ]
     return place, None if place.is_dir() else DataFile(place, place.name), found
 
@@ -109,11 +109,7 @@ def _remote_files(
         )
     found = [DataFile(RemoteFile(each, remote, fetched), each.name) for each in remote.list(url)]
     if len(found) != 1 or not isinstance(place := found[0].place, RemoteFile) or place.found.url != url:
-        return url, None, [file for file in found if _is_visible(PurePosixPath(file.name).name)]
+        return url, None, [file for file in found if is_visible(file.name)]
     folder = url.rpartition("/")[0]
     beside = [DataFile(RemoteFile(each, remote, fetched), each.name) for each in remote.list(folder)]
     return url, replace(found[0], name=url.rpartition("/")[2]), beside
-
-
-def _is_visible(name: str) -> bool:
-    return not name.startswith((".", "_"))

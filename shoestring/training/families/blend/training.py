@@ -28,9 +28,6 @@ SLOWER = 2.0
 """How many times as long as the first time predictions may take."""
 
 
-TARGET_ROWS = 1 << 17
-
-
 class BlendTraining:
     """One start of the training of a blend."""
 
@@ -120,9 +117,9 @@ class BlendTraining:
         weights, loss = np.pad(equal_weights(len(names) - without_a_step), (0, without_a_step)), None
         if task.meter.seconds_left(task.clock.monotonic_s()) >= self._fit_s():
             self._predict(len(names) - 1, last.weights)
-            target = np.concatenate([each["target"] for each in task.validation.scan(TARGET_ROWS)])
-            weights = fit_weights(self._predictions, target, task.encoding, task.validation.unit_count)
-            loss = mean_loss(combine(weights, self._predictions, task.encoding), target, task.encoding)
+            (target, rows), units = task.validation.targets(), task.validation.unit_count
+            weights = fit_weights(self._predictions, target, task.encoding, units, rows)
+            loss = mean_loss(combine(weights, self._predictions, task.encoding), target, task.encoding, rows)
         last.state.training_s += earlier.training_s
         shares = ", ".join(f"{name} {weight:.2f}" for name, weight in zip(names, weights, strict=True))
         return replace(

@@ -22,6 +22,7 @@ import numpy as np
 from shoestring.core.datasets import Encoding
 from shoestring.data.loading.samples import Samples
 from shoestring.training.families.boosted.settings import MAX_CLASSES, is_by_code
+from shoestring.training.losses.scores import total_weight
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -51,13 +52,15 @@ class CategoryTables:
         self.by_code = [at for at, table in enumerate(tables) if not table.shape[1]]
 
     @classmethod
-    def fitted(cls, encoding: Encoding, codes_BC: Array, targets_BK: Array | None) -> CategoryTables:
+    def fitted(
+        cls, encoding: Encoding, codes_BC: Array, targets_BK: Array | None, weight_B: Array | None = None
+    ) -> CategoryTables:
         sizes = [each.cardinality for each in encoding.features if each.kind == "categorical"]
         return cls(
             [
                 np.empty((size, 0), np.float32)
                 if is_by_code(size, len(codes_BC))
-                else _table(codes_BC[:, index], size, targets_BK)
+                else _table(codes_BC[:, index], size, targets_BK, weight_B)
                 for index, size in enumerate(sizes)
             ]
         )
@@ -75,7 +78,7 @@ class CategoryTables:
         """Return the features of the rows that the tables were fitted on, by folds of every `FOLDS`th row."""
         if targets_BK is None or len(self.by_code) == len(self.tables):
             return self.features(samples)
-        fold_B, codes_BC = np.arange(len(samples)) % FOLDS, samples["code"]
+        fold_B, codes_BC, weight_B = np.arange(len(samples)) % FOLDS, samples["code"], samples.weights
         columns = [np.empty((len(samples), table.shape[1]), np.float32) for table in self.tables]
         for fold in range(FOLDS):
             mine, others = fold_B == fold, fold_B != fold
@@ -83,7 +86,8 @@ class CategoryTables:
                 others = mine
             for at, table in enumerate(self.tables):
                 if table.shape[1]:
-                    own = _table(codes_BC[others, at], len(table), targets_BK[others])
+                    weight = None if weight_B is None else weight_B[others]
+                    own = _table(codes_BC[others, at], len(table), targets_BK[others], weight)
                     columns[at][mine] = own[codes_BC[mine, at]]
         return self._joined(columns, samples)
 
@@ -92,22 +96,18 @@ class CategoryTables:
         return np.concatenate([*columns, samples["number"], codes], axis=1, dtype=np.float32)
 
 
-def _table(codes_B: Array, size: int, targets_BK: Array | None) -> Array:
-    return _ranks(codes_B, size) if targets_BK is None else _means(codes_B, size, targets_BK)
-
-
-def _means(codes_B: Array, size: int, targets_BK: Array) -> Array:
-    counts_V = np.bincount(codes_B, minlength=size)
-    sums_VK = np.stack(
-        [np.bincount(codes_B, weights=target_B, minlength=size) for target_B in targets_BK.T], axis=1
-    )
-    mean_K = targets_BK.mean(axis=0)
+def _table(codes_B: Array, size: int, targets_BK: Array | None, weight_B: Array | None) -> Array:
+    counts_V = np.bincount(codes_B, weight_B, size)
+    if targets_BK is None:
+        return _ranks(counts_V)
+    weighted_BK = targets_BK if weight_B is None else targets_BK * weight_B[:, None]
+    sums_VK = np.stack([np.bincount(codes_B, target_B, size) for target_B in weighted_BK.T], axis=1)
+    mean_K = weighted_BK.sum(axis=0) / total_weight(len(codes_B), weight_B)
     means_VK = (sums_VK + PRIOR_ROWS * mean_K) / (counts_V[:, None] + PRIOR_ROWS)
     return np.asarray(means_VK, np.float32)
 
 
-def _ranks(codes_B: Array, size: int) -> Array:
-    counts_V = np.bincount(codes_B, minlength=size)
-    ranks_V = np.empty(size, np.float32)
-    ranks_V[np.argsort(-counts_V, kind="stable")] = np.arange(size)
+def _ranks(counts_V: Array) -> Array:
+    ranks_V = np.empty(len(counts_V), np.float32)
+    ranks_V[np.argsort(-counts_V, kind="stable")] = np.arange(len(counts_V))
     return ranks_V[:, None]

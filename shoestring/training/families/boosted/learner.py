@@ -25,6 +25,7 @@ from shoestring.training.losses.scores import (
     prior_scores,
     row_weights,
     sum_of_losses,
+    total_weight,
 )
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -33,8 +34,8 @@ Array = np.ndarray[Any, np.dtype[Any]]
 class ScoredRows:
     """Validation rows with the scores of the forest so far."""
 
-    def __init__(self, features_B: Array, target_B: Array, threads: int) -> None:
-        self.features_B, self.target_B, self.threads = features_B, target_B, threads
+    def __init__(self, features_B: Array, target_B: Array, weight_B: Array | None, threads: int) -> None:
+        self.features_B, self.target_B, self.weight_B, self.threads = features_B, target_B, weight_B, threads
         self.booster: Any = None
         self.rounds = 0
         self.scores_BK = np.zeros((0, 1))
@@ -83,16 +84,18 @@ class BoostedLearner:
             "verbose": -1,
         }
         samples = Samples.joined([*train.scan(ROWS_AT_ONCE)])
-        self._target_B = samples["target"]
+        self._target_B, self._weight_B = samples["target"], samples.weights
         targets_BK = tree_targets(encoding, self._target_B)
-        self.tables = CategoryTables.fitted(encoding, samples["code"], targets_BK)
+        self.tables = CategoryTables.fitted(encoding, samples["code"], targets_BK, samples.weights)
         self._features_B = self.tables.train_features(samples, targets_BK)
         self._validation: dict[ValidationRows, ScoredRows] = {}
         self._resumed: Any = None
         self._booster = lightgbm.Booster(self._params, self._dataset())
 
     def _dataset(self) -> Any:
-        weights_B = row_weights(self._encoding, self._target_B)
+        weights_B = row_weights(self._encoding, self._target_B, self._weight_B)
+        if weights_B is not None and (weights_B == 1).all():
+            weights_B = None  # LightGBM interpolates quantiles otherwise where rows have weights.
         return lightgbm.Dataset(
             self._features_B,
             self._target_B,
@@ -127,16 +130,17 @@ class BoostedLearner:
         if known is None:
             samples = Samples.joined([*rows.batches(ROWS_AT_ONCE)])
             known = self._validation[rows] = ScoredRows(
-                self.tables.features(samples), samples["target"], self._threads
+                self.tables.features(samples), samples["target"], samples.weights, self._threads
             )
         if isinstance(weights, bytes):
             booster, _ = read_forest(weights)
-            found = ScoredRows(known.features_B, known.target_B, self._threads).add(
+            found = ScoredRows(known.features_B, known.target_B, known.weight_B, self._threads).add(
                 booster, booster.current_iteration() if booster else 0, self._encoding
             )
         else:
             found = known.add(self._resumed or self._booster, self.rounds, self._encoding)
-        return self.metric(sum_of_losses(found, known.target_B, self._encoding) / len(known.target_B))
+        total = sum_of_losses(found, known.target_B, self._encoding, known.weight_B)
+        return self.metric(total / total_weight(len(known.target_B), known.weight_B))
 
     def metric(self, loss: float) -> float:
         return mean_metric(loss, self._encoding)

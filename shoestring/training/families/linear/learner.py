@@ -26,11 +26,16 @@ from shoestring.training.losses.scores import (
     outputs,
     row_weights,
     sum_of_losses,
+    total_weight,
     trained_shares,
 )
 
 AVERAGE_HALF_LIFE_EPOCHS = 0.25
 """Epochs after which a weight counts half in the average."""
+
+MAX_WEIGHT = 2.0
+"""The weight from which on a row is trained on as several with equal parts of it, one after the other: a step
+as many times as long would go beyond its target."""
 
 
 class LinearLearner:
@@ -67,11 +72,14 @@ class LinearLearner:
         samples = feed.next_batch(plan.rows).samples
         self._model.eta0 = self._rate * plan.rate
         if self._model.eta0:
-            target_B = samples["target"]
+            target_B, weight_B = samples["target"], samples.weights
             inputs = self._matrix(samples)
-            self._model.partial_fit(
-                inputs, self._target(target_B), sample_weight=self._row_weights(inputs, target_B)
-            )
+            if weight_B is not None:
+                copies_B = np.maximum(1, np.ceil(weight_B / MAX_WEIGHT)).astype(np.int64)
+                rows = np.repeat(np.arange(len(samples)), copies_B)
+                inputs, target_B, weight_B = inputs[rows], target_B[rows], (weight_B / copies_B)[rows]
+            weights_B = self._row_weights(inputs, target_B, weight_B)
+            self._model.partial_fit(inputs, self._target(target_B), sample_weight=weights_B)
         self.samples += len(samples)
         half_lives = len(samples) / (AVERAGE_HALF_LIFE_EPOCHS * self._rows)
         keep = min(0.5**half_lives, 1 - len(samples) / self.samples)
@@ -83,13 +91,13 @@ class LinearLearner:
         return Progress(len(samples), None)
 
     def validate(self, rows: ValidationRows, weights: Weights | bytes) -> float:
-        total, count = 0.0, 0
+        total, weight = 0.0, 0.0
         read = LinearWeights.read(json.loads(weights)) if isinstance(weights, bytes) else self._named(weights)
         for samples in rows.batches(ROWS_AT_ONCE):
             scores_BK = scores_of(read, self.inputs, self._encoding, samples)
-            total += sum_of_losses(scores_BK, samples["target"], self._encoding)
-            count += len(samples)
-        return self.metric(total / count)
+            total += sum_of_losses(scores_BK, samples["target"], self._encoding, samples.weights)
+            weight += total_weight(len(samples), samples.weights)
+        return self.metric(total / weight)
 
     def metric(self, loss: float) -> float:
         return mean_metric(loss, self._encoding)
@@ -143,14 +151,15 @@ class LinearLearner:
         mean, sd = self._encoding.train_prior
         return np.asarray((target_B - mean) / (sd or 1.0), np.float64)
 
-    def _row_weights(self, inputs: Any, target_B: Array) -> Array | None:
+    def _row_weights(self, inputs: Any, target_B: Array, weight_B: Array | None) -> Array | None:
         """Return the weights of the rows of a batch. A quantile weights what lies above it and below it, by
         the model before the batch: the gradient of its loss is that of the absolute error with these."""
         quantile = self._encoding.loss.quantile
         if self._encoding.task != "regression" or quantile is None:
-            return row_weights(self._encoding, target_B)
+            return row_weights(self._encoding, target_B, weight_B)
         is_above_B = self._target(target_B) > self._model.predict(inputs)
-        return np.where(is_above_B, 2 * quantile, 2 * (1 - quantile))
+        sides_B = np.where(is_above_B, 2 * quantile, 2 * (1 - quantile))
+        return sides_B if weight_B is None else sides_B * weight_B
 
     def _matrix(self, samples: Samples) -> Any:
         """Return the inputs of a batch: float64[B, D], sparse where there are categories."""

@@ -1,4 +1,4 @@
-"""What the network for tables learns: its layers, its first weights and its loss.
+"""What the network for tables learns: its layers and its first weights.
 
 Shape suffixes: B rows of a batch; C categorical features; N numeric features; P bins of a numeric feature;
 V values of the pixels of an image; D inputs of the first layer; U units of a hidden layer; K outputs; R rows
@@ -11,7 +11,6 @@ import math
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from shoestring.core.datasets import Encoding
@@ -19,7 +18,8 @@ from shoestring.data.loading.samples import Samples
 from shoestring.training.families.table_net.predictor import ROWS_AT_ONCE, table_inputs
 from shoestring.training.families.table_net.settings import TableNetSettings
 from shoestring.training.frameworks.torch_.byte_dropout import ByteDropout, keep_mask
-from shoestring.training.losses.scores import Array, mean_metric, outputs, row_weights, trained_shares
+from shoestring.training.frameworks.torch_.score_losses import ScoreLosses, start_as_prior
+from shoestring.training.losses.scores import Array, outputs
 
 
 class TableNet(nn.Module):
@@ -58,18 +58,9 @@ class TableNet(nn.Module):
     def _initialize(self, encoding: Encoding) -> None:
         for embedding in self.embeddings:
             nn.init.normal_(embedding.weight, std=0.05)  # type: ignore[arg-type]
-        for zero in (*(offset.weight for offset in self.offsets), self.output.weight, self.output.bias):
-            nn.init.zeros_(zero)  # type: ignore[arg-type]
-        if encoding.task == "regression":
-            return
-        shares = trained_shares(encoding).tolist()
-        start = (
-            [math.log(shares[1] / shares[0])]
-            if encoding.task == "binary"
-            else [math.log(share) for share in shares]
-        )
-        with torch.no_grad():
-            self.output.bias.copy_(torch.tensor(start))
+        for offset in self.offsets:
+            nn.init.zeros_(offset.weight)  # type: ignore[arg-type]
+        start_as_prior(self.output, encoding)
 
     def forward(self, codes_BC: Tensor, numbers_BN: Tensor, *pixels_BV: Tensor) -> Tensor:
         """Return logits, or standardised values for a regression: float32[B, K]."""
@@ -89,15 +80,14 @@ class TableNet(nn.Module):
         return out_BK
 
 
-class TableNetKind:
+class TableNetKind(ScoreLosses):
     """The network for the tables of one data set. A `NetKind`."""
 
     rows_at_once = ROWS_AT_ONCE
 
     def __init__(self, encoding: Encoding, settings: TableNetSettings) -> None:
-        self.encoding, self.settings = encoding, settings
-        self.is_regression = encoding.task == "regression"
-        self.mean, self.sd = encoding.train_prior if self.is_regression else (0.0, 1.0)
+        super().__init__(encoding)
+        self.settings = settings
 
     def inputs(self, samples: Samples) -> tuple[Tensor, ...]:
         """Return categorical codes int32[B, C] and numbers float32[B, N], which share the samples' memory; of
@@ -107,38 +97,6 @@ class TableNetKind:
     def new(self, sample: Samples) -> TableNet:
         """Return the untrained network. The quantiles of the sample place the bins of the numbers."""
         return TableNet(self.encoding, self.settings, quantile_edges(sample["number"], self.settings.bins))
-
-    def losses(self, out: Tensor, samples: Samples, reduction: str) -> Tensor:
-        """Return the log loss in nats, with the weights of rows; for regression the squared error, or the
-        quantile loss, of the standardised target."""
-        y_B = samples["target"]
-        if self.is_regression:
-            losses_B = self._regression_losses(out[:, 0], y_B)
-        else:
-            class_B = torch.from_numpy(y_B.astype(np.int64))
-            losses_B = (
-                F.binary_cross_entropy_with_logits(out[:, 0], class_B.float(), reduction="none")
-                if self.encoding.task == "binary"
-                else F.cross_entropy(out, class_B, reduction="none")
-            )
-        weights_B = row_weights(self.encoding, y_B)
-        if weights_B is not None:
-            losses_B = losses_B * torch.from_numpy(weights_B.astype(np.float32))
-        return losses_B.mean() if reduction == "mean" else losses_B.sum()
-
-    def _regression_losses(self, out_B: Tensor, y_B: Array) -> Tensor:
-        error_B = torch.from_numpy(((y_B - self.mean) / (self.sd or 1.0)).astype(np.float32)) - out_B
-        quantile = self.encoding.loss.quantile
-        if quantile is None:
-            return error_B.square()
-        return torch.maximum(quantile * error_B, (quantile - 1) * error_B)
-
-    def weight(self, samples: Samples) -> int:
-        return len(samples)
-
-    def metric(self, loss: float) -> float:
-        """Return the loss as its metric, of a regression in the unit of `y`."""
-        return mean_metric(loss, self.encoding) * self.sd
 
 
 def quantile_edges(numbers_RN: Array, bins: int) -> Tensor:

@@ -22,11 +22,11 @@ def add_net(graph: OnnxGraph, encoding: Encoding, weights: bytes) -> str:
     h_BD = graph.add("Concat", *_inputs(graph, encoding, net, codes), axis=1)
     for layer in range(layer_count(net)):
         linear, norm = f"hidden.{4 * layer}", f"hidden.{4 * layer + 1}"
-        h_BU = _linear(graph, h_BD, net, linear)
+        h_BU = graph.linear(h_BD, net, linear)
         scale, term = (graph.constant(net[f"{norm}.{name}"], np.float32) for name in ("weight", "bias"))
         h_BU = graph.add("LayerNormalization", h_BU, scale, term, axis=-1, epsilon=float(NORM_EPSILON))
         h_BD = graph.add("Relu", h_BU)
-    out_BK = _linear(graph, h_BD, net, "output")
+    out_BK = graph.linear(h_BD, net, "output")
     for at, code_B in enumerate(codes):
         offsets = graph.constant(net[f"offsets.{at}.weight"], np.float32)
         out_BK = graph.add("Add", out_BK, graph.add("Gather", offsets, code_B))
@@ -54,8 +54,3 @@ def _inputs(graph: OnnxGraph, encoding: Encoding, net: dict[str, Array], codes: 
         pixels_BV = graph.cast(graph.add("Flatten", IMAGE, axis=1), "float32")
         parts.append(graph.add("Mul", pixels_BV, graph.constant(np.float32(1 / 255), np.float32)))
     return parts
-
-
-def _linear(graph: OnnxGraph, inputs: str, net: dict[str, Array], name: str) -> str:
-    product = graph.add("MatMul", inputs, graph.constant(net[f"{name}.weight"].T, np.float32))
-    return graph.add("Add", product, graph.constant(net[f"{name}.bias"], np.float32))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from shoestring.data.families import SampleKind
-from shoestring.training.frameworks.net_settings import NetSettings, Units
+from shoestring.training.frameworks.net_settings import NetSettings, Units, embedding_width
 
 
 class TableNetSettings(NetSettings):
@@ -34,5 +33,5 @@ class TableNetSettings(NetSettings):
     batch_rows: int = Field(1024, ge=1, description="rows of a batch")
 
     def embedding_width(self, cardinality: int) -> int:
-        """Return the width of a category's embedding: 1.6 x cardinality^0.56 (fastai's rule), bounded."""
-        return min(self.max_embedding_dim, round(1.6 * math.pow(cardinality, 0.56)))
+        """Return the width of a category's embedding."""
+        return embedding_width(cardinality, self.max_embedding_dim)

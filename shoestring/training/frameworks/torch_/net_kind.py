@@ -36,8 +36,8 @@ class NetKind(Protocol):
         """Return the loss of a network's output: the "mean" that a step minimises, or the "sum"."""
         ...
 
-    def weight(self, samples: Samples) -> int:
-        """Return the number of things that a mean loss is the mean over."""
+    def weight(self, samples: Samples) -> float:
+        """Return what the "sum" is divided by: the number of things, or their weight."""
         ...
 
     def metric(self, loss: float) -> float:

@@ -91,7 +91,7 @@ class NetLearner:
         """Return the loss over all samples of the batches in the run's metric, without dropout."""
         training = net.training
         net.eval()
-        total, weight = 0.0, 0
+        total, weight = 0.0, 0.0
         for samples in batches:
             total += float(self.kind.losses(net(*self.kind.inputs(samples)), samples, "sum"))
             weight += self.kind.weight(samples)

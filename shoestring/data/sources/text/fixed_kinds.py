@@ -3,14 +3,15 @@ data set fixed them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from shoestring.data.source import StatedKind
+from shoestring.data.source import ReadSettings, StatedKind
 from shoestring.data.sources.column_types import (
     BOOLEAN,
     INTEGER,
+    TEXT_KINDS,
     TIMESTAMP,
     TIMESTAMP_UTC,
     ColumnKind,
@@ -65,6 +66,22 @@ WRITTEN: dict[str, ColumnKind] = {
 }
 KINDS = PLAIN | WRITTEN
 """The name of each kind, as it is stored."""
+
+
+def kinds_as_read(read: ReadSettings, kinds: Sequence[ColumnKind] = TEXT_KINDS) -> tuple[ColumnKind, ...]:
+    """Return those of the kinds that values may have which are written as a source states."""
+    found: list[ColumnKind] = []
+    for kind in kinds:
+        if isinstance(kind, WrittenNumber):
+            is_possible = read.decimal in (None, kind.decimal)
+        elif isinstance(kind, WrittenDate):
+            is_possible = read.dates in (None, kind.name)
+            kind = WrittenDate(kind.first, is_certain=read.dates is not None)
+        else:
+            is_possible = kind != NUMBER or read.decimal != ","
+        if is_possible:
+            found.append(kind)
+    return tuple(found)
 
 
 def stored_name(kind: ColumnKind) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 from dataclasses import dataclass, field
@@ -18,7 +19,9 @@ REFERENCE = re.compile(r"\{\{([^{}]+)\}\}")
 
 @dataclass
 class ArgoByHand:
-    """A run of a WorkflowTemplate. `outputs`: of each stage that has ended, by name."""
+    """A run of a WorkflowTemplate. `outputs`: of each stage that has ended, by name. `secrets`: the Secrets
+    of its namespace, by name and key; None: its steps have the environment of this process.
+    """
 
     template: dict[str, Any]
     world: Path
@@ -26,6 +29,7 @@ class ArgoByHand:
     folder: Path
     parameters: dict[str, str] = field(default_factory=dict)
     outputs: dict[str, dict[str, str]] = field(default_factory=dict)
+    secrets: dict[str, dict[str, str]] | None = None
 
     def __post_init__(self) -> None:
         spec = self.template["spec"]
@@ -85,11 +89,35 @@ class ArgoByHand:
             words = [*command(), *words[1:]]
         return words
 
+    def own_stage_line(self, stage: str) -> list[str]:
+        """Return the command line of the pod of a stage of Shoestring that was routed last."""
+        (self.folder / stage).mkdir(exist_ok=True)
+        words = self.words(stage, self.arguments(self.task, self.inner | self.routed))
+        words[words.index("--key-to") + 1] = str(self.folder / stage / "key")
+        return [*command(), *words, "--world", str(self.world)]
+
+    @property
+    def environment(self) -> dict[str, str] | None:
+        """The variables of a pod: those of this process, and of Secrets only what the template names."""
+        if self.secrets is None:
+            return None
+        given = {
+            name: text for name, text in os.environ.items() if not name.startswith(("AWS_", "SHOESTRING_"))
+        }
+        for each in self.template["spec"]["templateDefaults"]["container"]["env"]:
+            if wanted := each["valueFrom"].get("secretKeyRef"):
+                secret = self.secrets.get(wanted["name"], {})
+                assert wanted["optional"]
+                given |= {each["name"]: secret[wanted["key"]]} if wanted["key"] in secret else {}
+        return given
+
     def finish(self, stage: str) -> None:
         """Take over the outputs of a stage whose pod has ended."""
         names = [each["name"] for each in self.templates[stage]["outputs"]["parameters"]]
         self.outputs[stage] = {name: (self.folder / stage / name).read_text() for name in names}
 
     def run(self, line: list[str]) -> Ran:
-        done = subprocess.run(line, capture_output=True, text=True, timeout=120, cwd=self.folder)
+        done = subprocess.run(
+            line, capture_output=True, text=True, timeout=120, cwd=self.folder, env=self.environment
+        )
         return Ran(done.returncode, done.stdout, done.stderr)

@@ -1,0 +1,135 @@
+"""What the network for images learns: its layers and its first weights.
+
+Shape suffixes as in `predictor`.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from shoestring.core.datasets import Encoding
+from shoestring.data.loading.samples import Samples
+from shoestring.training.families.image_net.layers import PADDING, Layer
+from shoestring.training.families.image_net.predictor import (
+    NORM_EPSILON,
+    image_inputs,
+    net_layers,
+    rows_at_once,
+)
+from shoestring.training.families.image_net.settings import ImageNetSettings
+from shoestring.training.frameworks.net_settings import embedding_width
+from shoestring.training.frameworks.torch_.byte_dropout import ByteDropout, keep_mask
+from shoestring.training.frameworks.torch_.score_losses import ScoreLosses, start_as_prior
+from shoestring.training.losses.scores import outputs
+
+NEW_SHARE = 0.1
+"""The share of a batch in the mean and variance that predictions use."""
+
+CATEGORY_DROPOUT = 0.1
+"""The share of category codes that each step replaces by 'unknown', so that it is trained too."""
+
+
+class BatchNorm(nn.Module):
+    """Batch normalisation (Ioffe and Szegedy 2015) whose mean and variance are parameters without a gradient:
+    so the average of the weights has their average, too."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.ones(channels)), nn.Parameter(torch.zeros(channels))
+        self.mean = nn.Parameter(torch.zeros(channels), requires_grad=False)
+        self.variance = nn.Parameter(torch.ones(channels), requires_grad=False)
+
+    def forward(self, h_BCHW: Tensor) -> Tensor:
+        # One value a channel has no variance. The first batch replaces the initial mean and variance: a tenth
+        # of these would be most of the average over the first steps.
+        uses_batch = self.training and h_BCHW.numel() > h_BCHW.shape[1]
+        share = NEW_SHARE if self.mean.any() else 1.0
+        weights = self.weight, self.bias
+        return F.batch_norm(h_BCHW, self.mean, self.variance, *weights, uses_batch, share, NORM_EPSILON)
+
+
+class Convolution(nn.Module):
+    """A convolution with its normalisation and ReLU."""
+
+    def __init__(self, layer: Layer) -> None:
+        super().__init__()
+        self.layer = layer
+        self.kernel = nn.Conv2d(layer.inputs, layer.outputs, layer.kernel, layer.stride, PADDING, bias=False)
+        self.norm = BatchNorm(layer.outputs)
+
+    def forward(self, h_BCHW: Tensor) -> Tensor:
+        if max(self.layer.pool) > 1:
+            h_BCHW = F.max_pool2d(h_BCHW, self.layer.pool)
+        out_BOHW = F.relu(self.norm(self.kernel(h_BCHW)))
+        return out_BOHW + h_BCHW if self.layer.is_residual else out_BOHW
+
+
+class ImageNet(nn.Module):
+    """Convolutions, the mean of each channel, and a linear layer. Where a row has features, a layer between
+    reads these beside the means. The net starts as the prior: the last layer is zero, and its bias holds the
+    class shares of train.
+    """
+
+    def __init__(self, encoding: Encoding, settings: ImageNetSettings) -> None:
+        super().__init__()
+        sizes = [each.cardinality for each in encoding.features if each.kind == "categorical"]
+        self.settings, channels = settings, settings.hidden[-1]
+        layers = net_layers(encoding, settings)
+        self.convolutions = nn.ModuleList(map(Convolution, layers))
+        self.register_buffer("pools", torch.tensor([each.pool for each in layers]))
+        self.embeddings = nn.ModuleList(nn.Embedding(size, embedding_width(size)) for size in sizes)
+        if encoding.features:
+            width = channels + sum(map(embedding_width, sizes)) + len(encoding.features) - len(sizes)
+            self.mix = nn.Linear(width, channels)
+        self.dropout = ByteDropout(settings.dropout)
+        self.output = nn.Linear(channels, outputs(encoding))
+        for embedding in self.embeddings:
+            nn.init.normal_(embedding.weight, std=0.05)  # type: ignore[arg-type]
+        start_as_prior(self.output, encoding)
+
+    def forward(self, pixels_BCHW: Tensor, codes_BF: Tensor, numbers_BN: Tensor) -> Tensor:
+        """Return logits, or standardised values for a regression: float32[B, S]."""
+        h_BCHW = self._moved(pixels_BCHW) if self.training else pixels_BCHW
+        for convolution in self.convolutions:
+            h_BCHW = convolution(h_BCHW)
+        h_BD = h_BCHW.mean((2, 3))
+        if hasattr(self, "mix"):
+            if self.training:
+                codes_BF = codes_BF * keep_mask(codes_BF.shape, CATEGORY_DROPOUT)
+            columns = zip(self.embeddings, codes_BF.unbind(1), strict=True)
+            parts = [embedding(code_B) for embedding, code_B in columns]
+            h_BD = F.relu(self.mix(torch.cat([h_BD, *parts, numbers_BN], dim=1)))
+        out_BS: Tensor = self.output(self.dropout(h_BD))
+        return out_BS
+
+    def _moved(self, pixels_BCHW: Tensor) -> Tensor:
+        """Return the images, each moved and mirrored as the settings allow."""
+        if self.settings.flip:
+            is_flipped_B = torch.rand(len(pixels_BCHW)) < 0.5
+            pixels_BCHW = torch.where(is_flipped_B[:, None, None, None], pixels_BCHW.flip(3), pixels_BCHW)
+        if not (most := self.settings.shift):
+            return pixels_BCHW
+        rows, _, height, width = pixels_BCHW.shape
+        down_B1, right_B1 = torch.randint(2 * most + 1, (2, rows, 1))
+        y_BH, x_BW = torch.arange(height) + down_B1, torch.arange(width) + right_B1
+        padded_BHWC = F.pad(pixels_BCHW, (most,) * 4).permute(0, 2, 3, 1)
+        at_B = torch.arange(rows)[:, None, None]
+        return padded_BHWC[at_B, y_BH[:, :, None], x_BW[:, None, :]].permute(0, 3, 1, 2)
+
+
+class ImageNetKind(ScoreLosses):
+    """The network for the images of one data set. A `NetKind`."""
+
+    def __init__(self, encoding: Encoding, settings: ImageNetSettings) -> None:
+        super().__init__(encoding)
+        self.settings = settings
+        self.rows_at_once = rows_at_once(net_layers(encoding, settings))
+
+    def inputs(self, samples: Samples) -> tuple[Tensor, ...]:
+        """Return the pixels from 0 to 1, float32[B, C, H, W], and the codes and numbers of the features."""
+        return tuple(torch.from_numpy(each) for each in image_inputs(samples))
+
+    def new(self, sample: Samples) -> ImageNet:
+        return ImageNet(self.encoding, self.settings)

@@ -1,0 +1,78 @@
+"""The losses of networks whose output are scores of rows, and the score of train's prior.
+
+Shape suffixes: B rows of a batch; K outputs.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from shoestring.core.datasets import Encoding
+from shoestring.data.loading.samples import Samples
+from shoestring.training.losses.scores import Array, mean_metric, row_weights, total_weight, trained_shares
+
+
+class ScoreLosses:
+    """What a `NetKind` needs whose network returns logits, or standardised values for a regression."""
+
+    def __init__(self, encoding: Encoding) -> None:
+        self.encoding = encoding
+        self.is_regression = encoding.task == "regression"
+        self.mean, self.sd = encoding.train_prior if self.is_regression else (0.0, 1.0)
+
+    def losses(self, out: Tensor, samples: Samples, reduction: str) -> Tensor:
+        """Return the log loss in nats, with the weights of rows; for regression the squared error, or the
+        quantile loss, of the standardised target.
+
+        A mean is over the rows of the batch, not over their weights, which are 1 in the mean over train:
+        gradients are then unbiased, however the weights fall into batches.
+        """
+        y_B = samples["target"]
+        if self.is_regression:
+            losses_B = self._regression_losses(out[:, 0], y_B)
+        else:
+            class_B = torch.from_numpy(y_B.astype(np.int64))
+            losses_B = (
+                F.binary_cross_entropy_with_logits(out[:, 0], class_B.float(), reduction="none")
+                if self.encoding.task == "binary"
+                else F.cross_entropy(out, class_B, reduction="none")
+            )
+        weights_B = row_weights(self.encoding, y_B, samples.weights)
+        if weights_B is not None:
+            losses_B = losses_B * torch.from_numpy(weights_B.astype(np.float32))
+        return losses_B.mean() if reduction == "mean" else losses_B.sum()
+
+    def _regression_losses(self, out_B: Tensor, y_B: Array) -> Tensor:
+        error_B = torch.from_numpy(((y_B - self.mean) / (self.sd or 1.0)).astype(np.float32)) - out_B
+        quantile = self.encoding.loss.quantile
+        if quantile is None:
+            return error_B.square()
+        return torch.maximum(quantile * error_B, (quantile - 1) * error_B)
+
+    def weight(self, samples: Samples) -> float:
+        return total_weight(len(samples), samples.weights)
+
+    def metric(self, loss: float) -> float:
+        """Return the loss as its metric, of a regression in the unit of `y`."""
+        return mean_metric(loss, self.encoding) * self.sd
+
+
+def start_as_prior(output: nn.Linear, encoding: Encoding) -> None:
+    """Let the last layer predict the class shares of train, or the mean, of every row."""
+    nn.init.zeros_(output.weight)
+    nn.init.zeros_(output.bias)
+    if encoding.task == "regression":
+        return
+    shares = trained_shares(encoding).tolist()
+    start = (
+        [math.log(shares[1] / shares[0])]
+        if encoding.task == "binary"
+        else [math.log(share) for share in shares]
+    )
+    with torch.no_grad():
+        output.bias.copy_(torch.tensor(start))
