@@ -80,7 +80,7 @@ $(VENV)/ready: pyproject.toml setup.py constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --no-deps $$($(BIN)/python .ci/torch-index "$(TORCH_INDEX)") \
 		"$$(grep '^torch==' constraints.txt)"
-	$(BIN)/pip install --quiet -c constraints.txt -e '.[kfp,cluster,train,gpu,flights,texts,dev]'
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[kfp,cluster,train,gpu,flights,kjv,texts,dev]'
 	touch $@
 
 clean:

@@ -5,10 +5,12 @@ python bench/csv_ingest.py [--quick] [--peak]
 The script writes a seeded table of numbers, text, dates and nulls. Each repeat reads it once with each
 contender, in a process of its own, and measures the CPU time after the imports:
 
-bare        pyarrow with given types: the same parts, each digested; no inference, no quarantine, no store
+bare        pyarrow with given types: parts of 64 MB, each digested; no inference, no quarantine, no store
 shoestring  `ingest`: it also infers the types, digests the source, and puts the parts into a store
 duckdb      the types inferred and the rejects stored; one file, digested
 polars      the types inferred; one file, digested
+
+The values that bare and shoestring wrote are read back after the measurement, and have to be equal.
 
 Then it shows what shoestring and duckdb make of a column whose decimals first show beyond the sample.
 
@@ -28,7 +30,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -38,7 +40,7 @@ import pyarrow.csv
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.core.types import Format
-from shoestring.data.formats.readers import write_table
+from shoestring.data.formats.readers import read_table, write_table
 from shoestring.data.recipe import Recipe
 from shoestring.data.storage.part_writer import TARGET_PART_BYTES, open_part
 from shoestring.data.transforms.ingest import ingest
@@ -103,7 +105,7 @@ def digest_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def bare(path: Path, folder: Path, format: Format) -> None:
+def bare(path: Path, folder: Path, format: Format) -> Iterator[pa.Table]:
     reader = pyarrow.csv.open_csv(
         path,
         pyarrow.csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=False),
@@ -111,10 +113,11 @@ def bare(path: Path, folder: Path, format: Format) -> None:
         pyarrow.csv.ConvertOptions(column_types=TYPES, strings_can_be_null=True),
     )
     pending: list[pa.Table] = []
+    parts: list[Path] = []
 
     def flush() -> None:
         write_table(pa.concat_tables(pending), format, folder / "part")
-        (folder / "part").rename(folder / digest_of(folder / "part"))
+        parts.append((folder / "part").rename(folder / digest_of(folder / "part")))
         pending.clear()
 
     for batch in reader:
@@ -123,23 +126,32 @@ def bare(path: Path, folder: Path, format: Format) -> None:
             flush()
     if pending:
         flush()
+    return (read_table(part, format) for part in parts)
 
 
-def shoestring(path: Path, folder: Path, format: Format) -> None:
+def shoestring(path: Path, folder: Path, format: Format) -> Iterator[pa.Table]:
     (folder / "scratch").mkdir()
     recipe = Recipe.model_validate(
         {"name": "table", "source": {"rows": {"path": path}}, "target": {"column": "count"}}
     )
-    _, manifest = ingest(
-        recipe, format, FolderStore(folder / "store"), folder / "scratch", lambda table, rows: None
-    )
+    store = FolderStore(folder / "store")
+    _, manifest = ingest(recipe, format, store, folder / "scratch", lambda table, rows: None)
     found = {name.partition(".")[2]: kind for name, kind in manifest.columns.items()}
     assert found == {name: str(kind) for name, kind in TYPES.items()}
-    for part in manifest.splits["rows"]:
-        (folder / part.sha256).touch()
+    return (open_part(store, manifest, part) for part in manifest.splits["rows"])
 
 
-def duckdb(path: Path, folder: Path, format: Format) -> None:
+def values_digest(tables: Iterator[pa.Table]) -> str:
+    """Return a digest of the rows as text, wherever parts begin. A null differs from an empty text in it."""
+    found = hashlib.sha256()
+    for table in tables:
+        text = pa.BufferOutputStream()
+        pyarrow.csv.write_csv(table, text, pyarrow.csv.WriteOptions(include_header=False))
+        found.update(text.getvalue())
+    return found.hexdigest()
+
+
+def duckdb(path: Path, folder: Path, format: Format) -> Iterator[pa.Table]:
     import duckdb
 
     connection = duckdb.connect()
@@ -154,9 +166,10 @@ def duckdb(path: Path, folder: Path, format: Format) -> None:
             for batch in reader:
                 writer.write_batch(batch)
     digest_of(target)
+    return iter(())
 
 
-def polars(path: Path, folder: Path, format: Format) -> None:
+def polars(path: Path, folder: Path, format: Format) -> Iterator[pa.Table]:
     import polars
 
     rows, target = polars.scan_csv(path, try_parse_dates=True), folder / "part"
@@ -165,9 +178,10 @@ def polars(path: Path, folder: Path, format: Format) -> None:
     else:
         rows.sink_ipc(target, compression="uncompressed")
     digest_of(target)
+    return iter(())
 
 
-CONTENDERS: dict[str, Callable[[Path, Path, Format], None]] = {
+CONTENDERS: dict[str, Callable[[Path, Path, Format], Iterator[pa.Table]]] = {
     "bare": bare,
     "shoestring": shoestring,
     "duckdb": duckdb,
@@ -176,18 +190,19 @@ CONTENDERS: dict[str, Callable[[Path, Path, Format], None]] = {
 
 
 def run_once(name: str, path: Path, format: Format) -> None:
-    """Run one contender in this process, and print its CPU seconds, peak memory and parts."""
+    """Run one contender in this process, and print its CPU seconds, peak memory and a digest of what it
+    wrote."""
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
     if name in ("duckdb", "polars"):
         __import__(name)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         began_s = time.process_time()
-        CONTENDERS[name](path, Path(folder), format)
+        tables = CONTENDERS[name](path, Path(folder), format)
         cpu_s = time.process_time() - began_s
-        parts = sorted(found.name for found in Path(folder).iterdir() if len(found.name) == 64)
-    peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(json.dumps({"cpu_s": cpu_s, "peak_bytes": peak_bytes, "parts": parts}))
+        peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        values = values_digest(tables)
+    print(json.dumps({"cpu_s": cpu_s, "peak_bytes": peak_bytes, "values": values}))
 
 
 def measured(name: str, path: Path, format: Format) -> dict[str, object]:
@@ -209,14 +224,14 @@ def compare(path: Path, repeats: int) -> bool:
     for format in (Format.ARROW, Format.PARQUET):
         cpu_s: dict[str, list[float]] = {name: [] for name in names}
         peaks = dict.fromkeys(names, 0.0)
-        parts: dict[str, object] = {}
+        values: dict[str, object] = {}
         for _ in range(repeats):
             for name in names:
                 found = measured(name, path, format)
                 cpu_s[name].append(float(str(found["cpu_s"])))
                 peaks[name] = max(peaks[name], float(str(found["peak_bytes"])))
-                parts[name] = found["parts"]
-        assert parts["bare"] == parts["shoestring"], "the outputs differ"
+                values[name] = found["values"]
+        assert values["bare"] == values["shoestring"], "the outputs differ"
         print(f"{format}: {size_mb:.0f} MB, {repeats} repeats, the least CPU time of each")
         shares = [one / other for one, other in zip(cpu_s["bare"], cpu_s["shoestring"], strict=True)]
         for name in names:

@@ -50,6 +50,7 @@ from shoestring.training.families.linear.settings import LinearSettings
 from shoestring.training.families.table_net.settings import TableNetSettings
 from shoestring.training.families.text_net.settings import TextNetSettings
 from shoestring.training.families.train_family import train_family
+from shoestring.training.families.transformer.settings import TransformerSettings
 from shoestring.training.replay import replay_differences
 from shoestring.training.task import TrainingTask
 from shoestring.training.window_log import read_log
@@ -118,6 +119,14 @@ def text_rows(rng: np.random.Generator) -> Data:
     )
 
 
+def transformer_rows(rng: np.random.Generator) -> Data:
+    """Return the rows of letters, for a transformer."""
+    settings = TransformerSettings(
+        max_epochs=3, width=16, layers=1, heads=2, window=8, batch_rows=64, patience=99, dropout=0.3
+    )
+    return replace(text_rows(rng), settings=settings)
+
+
 def image_rows(rng: np.random.Generator) -> Data:
     """Return images of 12 x 12, every second one with a bright square at any place, and a number."""
     rows = np.empty(ROWS + VALIDATION_ROWS, [(IMAGE_COLUMN, "u1", (144,)), ("number", "f4"), ("y", "i4")])
@@ -163,6 +172,7 @@ FAMILIES: dict[str, Callable[[np.random.Generator], Data]] = {
     "linear": linear_rows,
     "blend": blend_rows,
     "text": text_rows,
+    "transformer": transformer_rows,
 }
 
 

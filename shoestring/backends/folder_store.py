@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import shutil
 import uuid
@@ -11,14 +10,13 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-from shoestring.core.errors import NotInStore, StoreError, StoreFull
+from shoestring.core.errors import NO_SPACE, NotInStore, StoreError, StoreFull
 from shoestring.core.interfaces import ListedObject
 from shoestring.core.store_layout import check_key, check_prefix
 from shoestring.core.types import STANDARD_CLASS
 
 MARKS = ".verified"
 """The folder of the marks of verified objects. Its name begins with a dot, so nothing in it is an object."""
-NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class FolderStore:

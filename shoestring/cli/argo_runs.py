@@ -253,8 +253,9 @@ def print_workflow_end(progress: ArgoProgress, context: str, namespace: str, as_
     summary = parse_summary(progress)
     selector = f"shoestring.dev/run={summary.run_id}"
     logs = f"kubectl --context {context} --namespace {namespace} logs --selector {selector}"
-    hint = f"output of its steps: {logs} --container main --tail -1 --prefix"
-    hints = () if summary.status == "refused" else (hint,)
+    again = f"shoestring run --resume {summary.run_id} --on {context} --namespace {namespace}"
+    output = f"output of its steps: {logs} --container main --tail -1 --prefix"
+    hints = () if summary.status == "refused" else (output, f"resume it: {again}")
     print_run_end(summary, f"in its store, runs/{summary.run_id}/report.html", hints, as_json)
 
 

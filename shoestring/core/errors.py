@@ -28,6 +28,7 @@ ShoestringError                 exit code 1; the message is complete
 
 from __future__ import annotations
 
+import errno
 from datetime import datetime
 from decimal import Decimal
 
@@ -135,6 +136,10 @@ class NotInStore(StoreError):
     def __init__(self, key: str) -> None:
         self.key = key
         super().__init__(f"the store has no {key}")
+
+
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What the system calls a full disk, a full quota, and a file larger than is allowed."""
 
 
 class StoreFull(StoreError):

@@ -33,6 +33,7 @@ register("linear", "shoestring.training.families.linear.family:LinearFamily")
 register("blend", "shoestring.training.families.blend.family:BlendFamily")
 register("image_net", "shoestring.training.families.image_net.family:ImageNetFamily")
 register("text_net", "shoestring.training.families.text_net.family:TextNetFamily")
+register("transformer", "shoestring.training.families.transformer.family:TransformerFamily")
 
 AUTO, DEFAULT_FAMILY = "auto", "table_net"
 """The choice of a family by the route step, and the family of a section whose keys name none."""
@@ -91,7 +92,7 @@ class LearnerSettings(FamilySettings):
 AUTO_FAMILIES: dict[SampleKind, tuple[str, ...]] = {
     "tables": ("blend", "boosted", "linear"),
     "images": ("image_net", "table_net"),
-    "texts": ("text_net",),
+    "texts": ("transformer", "text_net"),
 }
 """The families that `auto` chooses among, the preferred first."""
 

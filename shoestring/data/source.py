@@ -131,6 +131,30 @@ class TextSettings(Record):
             "empty: each file is one document"
         ),
     )
+    column: str = Field(
+        "",
+        exclude_if=lambda column: not column,
+        description=(
+            "column of tables (CSV, JSON lines, Parquet, Arrow) with a document in each row, such as text; "
+            "empty: the files are text themselves"
+        ),
+    )
+    by: tuple[str, ...] = Field(
+        (),
+        exclude_if=lambda by: not by,
+        description=(
+            "columns of these tables, such as [book, chapter]: rows that follow one another with equal "
+            "values in them are the lines of one document"
+        ),
+    )
+
+    @model_validator(mode="after")
+    def _is_of_files_or_tables(self) -> Self:
+        if self.column and self.separator:
+            raise ValueError("give either `column`, for texts in a table, or `separator`, for files of text")
+        if self.by and not self.column:
+            raise ValueError("`by` joins the rows of a table: name the `column` with their text, too")
+        return self
 
     @property
     def bytes_per_token(self) -> int:

@@ -20,7 +20,8 @@ def with_text_defaults(data: Any) -> Any:
         return data
     if not any(isinstance(table, dict) and table.get("text") is not None for table in tables.values()):
         return data
-    return {"target": TARGET, **data, "train": text_section(data.get("train", {}))}
+    train = {"train": text_section(data["train"])} if "train" in data else {}
+    return {"target": TARGET, **data, **train}
 
 
 def text_section(train: Any) -> Any:

@@ -126,12 +126,17 @@ def text_array(texts: tuple[str, ...]) -> pa.Array:
 
 def is_missing(texts: pa.Array) -> pa.BooleanArray:
     """Return which texts are a spelling of a missing value. Nulls are not."""
-    return pc.is_in(pc.utf8_lower(pc.utf8_trim_whitespace(texts)), value_set=text_array(MISSING))
+    return _is_missing(pc.utf8_trim_whitespace(texts))
+
+
+def _is_missing(trimmed: pa.Array) -> pa.BooleanArray:
+    return pc.is_in(pc.ascii_lower(trimmed), value_set=text_array(MISSING))
 
 
 def known_texts(texts: pa.Array) -> pa.Array:
     """Return the texts without spaces around them, null for each spelling of a missing value."""
-    return pc.if_else(is_missing(texts), _NULL, pc.utf8_trim_whitespace(texts))
+    trimmed = pc.utf8_trim_whitespace(texts)
+    return pc.if_else(_is_missing(trimmed), _NULL, trimmed)
 
 
 def missing_spellings(texts: pa.Array) -> Counter[str]:

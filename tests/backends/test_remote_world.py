@@ -55,6 +55,12 @@ def test_the_run_of_a_cluster_reads_as_it_does_where_it_ran(lab: RemoteLab) -> N
     assert lab.on("explain", lab.run_id).out == lab.finished.again("explain", lab.run_id).out
 
 
+def test_explaining_a_run_without_records_names_the_command_that_shows_its_workflow(lab: RemoteLab) -> None:
+    ran = lab.on("explain", "refused-1")
+    assert ran.code == 2 and "there is no run called 'refused-1'" in ran.err
+    assert "has no records: shoestring watch refused-1 --on lab --namespace shoestring" in ran.err
+
+
 def test_a_report_is_made_again_without_writing_to_the_store(lab: RemoteLab, tmp_path: Path) -> None:
     lab.s3.minio().remove_object(lab.location.bucket, f"{lab.location.root}runs/{lab.run_id}/report.html")
     before = lab.objects()

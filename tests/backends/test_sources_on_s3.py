@@ -172,11 +172,17 @@ def test_a_file_that_was_added_while_others_were_read_refuses_the_result(
             f"s3://{BUCKET}/started",
             ("nobody", "x"),
             UsageError,
-            "does not accept.*InvalidAccessKey.*set AWS",
+            "does not accept.*InvalidAccessKey.*set SHOESTRING_DATA_AWS",
         ),
-        (f"s3://{BUCKET}/started", (STAGE[0], "x"), UsageError, "does not accept.*SignatureDoesNot.*set AWS"),
-        (f"s3://{BUCKET}/started", VISION, UsageError, "may not read.*give them the rights s3:GetObject"),
-        (f"s3://{BUCKET}/started", None, UsageError, "is not public.*no credentials are set: set AWS_ACCESS"),
+        (f"s3://{BUCKET}/started", (STAGE[0], "x"), UsageError, "does not accept.*SignatureDoesNot.*set SH"),
+        (
+            f"s3://{BUCKET}/started",
+            VISION,
+            UsageError,
+            "may not read.*rights s3:GetObject.*or set SHOESTRING_DATA_AWS_ACCESS_KEY_ID.*"
+            "SHOESTRING_DATA_AWS_ENDPOINT_URL if it is another server.*in Secret shoestring-data",
+        ),
+        (f"s3://{BUCKET}/started", None, UsageError, "is not public.*no credentials are set: set SHOESTRING"),
     ],
 )
 def test_what_cannot_be_read_says_what_to_do(

@@ -166,7 +166,7 @@ def test_https_needs_a_trusted_certificate_and_never_leads_to_http(
     ("status", "body", "error", "message"),
     [
         (400, b"<Error><Code>ExpiredToken</Code><Message>old</Message></Error>", UsageError,
-         r"credentials for s3://bucket/rows.csv have expired \(400 ExpiredToken old\): set AWS_ACCESS"),
+         r"credentials for s3://bucket/rows.csv have expired \(400 ExpiredToken old\): set SHOESTRING_DATA"),
         (301, b"<Error><Code>PermanentRedirect</Code></Error>", RecipeError, "region, set AWS_REGION"),
     ],
 )  # fmt: skip

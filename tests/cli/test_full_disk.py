@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -112,3 +113,21 @@ def test_a_command_that_fills_its_disk_ends_by_itself_and_is_settled(
     (receipt,) = run.receipts()
     assert (receipt.status, receipt.exit_code) == ("failed", 9)
     assert receipt.seconds > 2 and receipt.spent_usd > 0
+
+
+def test_a_full_disk_of_temporary_files_is_not_taken_for_damaged_data(
+    small_disk: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "rows.csv").write_text("a,y\n" + "1234567890,1\n2345678901,0\n" * 2_000_000)
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(
+        "name: large\nsource: {rows: {path: rows.csv}}\ntarget: {column: y}\nbudget_usd: 0.002\n"
+    )
+    fill(small_disk, MEGABYTE)  # Python takes another folder for temporary files if this one is full.
+    command = [sys.executable, "-m", "shoestring", "data", str(recipe)]
+    ended = subprocess.run(
+        command, env=os.environ | {"TMPDIR": str(small_disk)}, capture_output=True, text=True, timeout=60
+    )
+    ran = Ran(ended.returncode, ended.stdout, ended.stderr)
+    check_reports_full_disk(ran)
+    assert str(small_disk) in ran.err and "damaged" not in ran.err

@@ -31,7 +31,7 @@ IMAGES = {**TABLE, "source": {"rows": {"path": "photos", "image": {"size": [8, 8
 @pytest.mark.parametrize("train", [None, {"family": "auto"}])
 def test_a_recipe_without_a_section_leaves_the_family_to_the_route_step(train: dict[str, Any] | None) -> None:
     names = [[each.family for each in recipe_with(keys, train).families] for keys in (TABLE, IMAGES, TEXTS)]
-    assert names == [[*AUTO_FAMILIES["tables"]], ["image_net", "table_net"], ["text_net"]]
+    assert names == [[*AUTO_FAMILIES["tables"]], ["image_net", "table_net"], ["transformer", "text_net"]]
     recipe = recipe_with(TABLE, train)
     assert recipe.with_family("boosted").train == BoostedSettings()
     assert Recipe.model_validate_json(record_bytes(recipe)) == recipe

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from examples import examples
 from hypothesis import given
@@ -162,3 +163,14 @@ def test_dates_and_times_are_kept_to_the_microsecond(tmp_path: Path) -> None:
     for format in Format:
         write_table(table, format, tmp_path / format)
         assert read_table(tmp_path / format, format).to_pylist() == table.to_pylist()
+
+
+def test_a_column_of_parquet_has_a_dictionary_only_where_its_values_repeat(tmp_path: Path) -> None:
+    count = 20_000
+    names = [f"name {number}" for number in range(count)]
+    table = pa.table({"id": names, "a.b": names[: count // 4] * 4, "city": ["Oslo", "Lima"] * (count // 2)})
+    write_table(table, Format.PARQUET, path := tmp_path / "part.parquet")
+    assert read_table(path, Format.PARQUET).equals(table)
+    chunks = pq.read_metadata(path).row_group(0)
+    have = [chunks.column(index).has_dictionary_page for index in range(chunks.num_columns)]
+    assert have == [False, False, True]

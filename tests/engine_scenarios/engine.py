@@ -104,7 +104,8 @@ class StartedRun:
     @cached_property
     def _ended(self) -> EndedRun:
         out, _ = self._process.communicate(timeout=RUN_TIMEOUT_S)
-        found = self._summary_of(json.loads(out)) if out.strip() else None
+        printed = json.loads(out) if out.strip() else None
+        found = None if printed is None or "error" in printed else self._summary_of(printed)
         summary = None if found is None else RunSummary.model_validate(found)
         return EndedRun(self._process.returncode, summary, self._log.read_text())
 

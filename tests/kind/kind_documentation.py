@@ -64,6 +64,8 @@ class Documentation:
         return arguments[:on] + arguments[on + 2 :]
 
 
+DATA_SECRET_COMMAND = "kubectl --namespace shoestring create secret generic shoestring-data "
+
 COMMANDS = {
     "flights": "shoestring run flights",
     "dedupe-rows": "shoestring run my.yaml",

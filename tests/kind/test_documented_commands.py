@@ -16,8 +16,9 @@ from engine_scenarios.predictions import put_new_rows
 from engine_scenarios.recipes import RAIN, write_recipe
 from engine_scenarios.waiting import wait_for
 from kind_cluster import NAMESPACE, Kind, run
-from kind_documentation import Documentation, DocumentedArgo, kind_commands
+from kind_documentation import DATA_SECRET_COMMAND, Documentation, DocumentedArgo, kind_commands
 
+from shoestring.backends.sources.data_variables import DATA_SECRET
 from shoestring.routing.placement import RUN_LABEL
 
 pytestmark = pytest.mark.kind
@@ -50,6 +51,8 @@ def test_every_documented_command_for_kind_was_run(
     documentation.run(argo, package, "kubectl --namespace shoestring apply --filename argo/dedupe-rows")
     for kinds in ("cronjob", "serviceaccount", "role"):
         documentation.run(argo, tmp_path, f"kubectl --namespace shoestring delete --ignore-not-found {kinds}")
+    documentation.run(argo, tmp_path, DATA_SECRET_COMMAND)
+    argo.kubectl("delete", "secret", DATA_SECRET)
     # The store is a service of the cluster, which the world's own ConfigMap names.
     with reader_token(argo, documentation) as token:
         reader = Documentation(tmp_path / "kubeconfig", token)

@@ -71,12 +71,15 @@ def test_images_are_predicted_from_a_folder_and_from_a_frame(family: str, tmp_pa
         model.predict(made.sealed.drop_columns(["_image"]))
 
 
-def test_a_model_of_texts_has_a_folder_and_predicts_no_rows(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "keys", [{"family": "text_net", "hidden": [8]}, {"family": "transformer", "width": 8}]
+)
+def test_a_model_of_texts_has_a_folder_and_predicts_no_rows(tmp_path: Path, keys: dict[str, object]) -> None:
     for number in range(60):
         path = tmp_path / "texts" / f"{number:02}.txt"
         path.parent.mkdir(exist_ok=True)
         path.write_text(f"{number} of the stones went down the river into the sea number {number * number}")
-    train = {"family": "text_net", "max_epochs": 1, "hidden": [8]}
+    train = {"max_epochs": 1, **keys}
     recipe = recipe_of(tmp_path / "texts", source={"text": {"row_tokens": 32}}, train=train)
     trained_on(tmp_path, recipe, pa.table({}))
     assert (tmp_path / "model" / "weights" / "weights.safetensors").stat().st_size > 1000

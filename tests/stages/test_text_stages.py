@@ -25,7 +25,12 @@ from shoestring.training.window_log import WindowLog
 
 
 @pytest.mark.slow
-def test_a_model_of_source_code_is_measured_in_bits_per_byte_beside_gzip(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "keys", [{"hidden": [24, 24, 24]}, {"family": "transformer", "width": 32, "window": 16}]
+)
+def test_a_model_of_source_code_is_measured_in_bits_per_byte_beside_gzip(
+    tmp_path: Path, keys: dict[str, object]
+) -> None:
     texts = tmp_path / "texts"
     for package in (email, json):
         name = package.__name__
@@ -36,7 +41,7 @@ def test_a_model_of_source_code_is_measured_in_bits_per_byte_beside_gzip(tmp_pat
         {
             "name": "code",
             "source": {"rows": {"path": texts, "text": {"row_tokens": 128}}},
-            "train": {"hidden": [24, 24, 24], "max_epochs": 2, "learning_rate": 0.01},
+            "train": {"max_epochs": 2, "learning_rate": 0.01, **keys},
         }
     )
     work = partial(stage_work, tmp_path, recipe)
@@ -63,21 +68,33 @@ def test_a_model_of_source_code_is_measured_in_bits_per_byte_beside_gzip(tmp_pat
     assert read_record(store, "runs/one/curve.json", WindowLog).metric == "bits_per_byte"
 
 
-def test_the_needs_of_a_recipe_on_texts_count_tokens(tmp_path: Path) -> None:
+@pytest.mark.parametrize("family", ["text_net", "transformer"])
+def test_the_needs_of_a_recipe_on_texts_count_tokens(tmp_path: Path, family: str) -> None:
     def needs(row_tokens: int) -> tuple[Need, Need, Need]:
-        recipe = Recipe.model_validate(
-            {"name": "a", "source": {"t": {"path": tmp_path, "text": {"row_tokens": row_tokens}}}}
-        )
+        source = {"t": {"path": tmp_path, "text": {"row_tokens": row_tokens}}}
+        recipe = Recipe.model_validate({"name": "a", "source": source, "train": {"family": family}})
         found = [RecipeNeeds(recipe).of_stage(each.NEED) for each in (ingest, train, evaluate)]
         return found[0], found[1], found[2]
 
     _, short_train, short_evaluate = needs(128)
     read, long_train, long_evaluate = needs(1024)
     assert read.cpu_us_per_row == ingest.NEED.cpu_us_per_row
-    assert long_train.cpu_us_per_row == 8 * short_train.cpu_us_per_row > 1000
+    assert long_train.cpu_us_per_row == pytest.approx(8 * short_train.cpu_us_per_row)
+    assert short_train.cpu_us_per_row > 1000
     assert long_evaluate.cpu_us_per_row == pytest.approx(8 * short_evaluate.cpu_us_per_row)
     assert long_evaluate.cpu_us_per_row > 400
     assert long_evaluate.setup_s == evaluate.NEED.setup_s, "the baselines of texts are no training"
+
+
+def test_a_wider_transformer_and_attention_to_the_whole_row_cost_more_time_and_memory() -> None:
+    def need(**keys: object) -> Need:
+        source = {"t": {"path": "/texts", "text": {"row_tokens": 2048}}}
+        recipe = {"name": "a", "source": source, "train": {"family": "transformer", **keys}}
+        return RecipeNeeds(Recipe.model_validate(recipe)).of_stage(train.NEED)
+
+    small, wide, whole = need(), need(width=256), need(window=None)
+    assert wide.cpu_us_per_row > 4 * small.cpu_us_per_row and whole.cpu_us_per_row > 2 * small.cpu_us_per_row
+    assert small.memory_fixed_gb < wide.memory_fixed_gb < whole.memory_fixed_gb
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of one process is Linux's")
@@ -90,7 +107,7 @@ def test_the_evaluation_of_texts_has_memory_for_the_logits_of_a_long_row() -> No
     script = """if True:
         import re, torch
         from pathlib import Path
-        from shoestring.training.families.text_net.predictor import token_losses
+        from shoestring.training.frameworks.torch_.token_net import token_losses
 
         def peak_kb():
             # Not ru_maxrss, which begins at the memory of the process that started this one.

@@ -4,7 +4,6 @@ creates a new object.
 
 from __future__ import annotations
 
-import errno
 import os
 import uuid
 from collections.abc import Iterator, Mapping
@@ -17,7 +16,7 @@ from pydantic import AwareDatetime, ValidationError
 
 from shoestring.backends.s3.client import CHUNK_BYTES, S3Client
 from shoestring.backends.s3.location import CREDENTIAL_VARIABLES, Credentials, S3Location
-from shoestring.core.errors import NotInStore, StoreError, StoreFull, UsageError
+from shoestring.core.errors import NO_SPACE, NotInStore, StoreError, StoreFull, UsageError
 from shoestring.core.interfaces import Clock, ListedObject
 from shoestring.core.record import StoredRecord, record_bytes
 from shoestring.core.store_layout import (
@@ -67,7 +66,7 @@ class S3Store:
                 raise NotInStore(key)
             temporary.replace(path)
         except OSError as error:
-            is_full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+            is_full = error.errno in NO_SPACE
             message = f"cannot write {key} to {self._scratch}: {error.strerror or error}"
             raise (
                 StoreFull(f"{message}; give the pod more ephemeral storage")

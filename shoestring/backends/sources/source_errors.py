@@ -12,7 +12,10 @@ from obstore.exceptions import BaseError, NotSupportedError, PreconditionError
 from shoestring.backends.sources.data_variables import (
     DATA_ENDPOINT_VARIABLE,
     DATA_SECRET,
+    KEY_VARIABLE,
+    SECRET_KEY_VARIABLE,
     SERVICE_ACCOUNT_VARIABLE,
+    SESSION_TOKEN_VARIABLE,
     URLS_VARIABLE,
 )
 from shoestring.core.errors import DataError, RecipeError, ShoestringError, SourceUnreachable, UsageError
@@ -20,8 +23,9 @@ from shoestring.core.errors import DataError, RecipeError, ShoestringError, Sour
 EXPIRED_CODES = {"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"}
 REFUSED_CODES = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "InvalidTokenId"}
 SET_CREDENTIALS = {
-    "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or both with SHOESTRING_DATA_ before their names "
-    f"(on a cluster: in Secret {DATA_SECRET})",
+    "s3": f"set {KEY_VARIABLE} and {SECRET_KEY_VARIABLE}, {SESSION_TOKEN_VARIABLE} if they have a token, and "
+    f"{DATA_ENDPOINT_VARIABLE} if it is another server (on a cluster: in Secret {DATA_SECRET}); or "
+    "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
     "gs": "set GOOGLE_APPLICATION_CREDENTIALS to a service account's key file, or (on a cluster: in Secret "
     f"{DATA_SECRET}) {SERVICE_ACCOUNT_VARIABLE} to its text",
 }
@@ -31,7 +35,7 @@ CAUSES = {
     "all that are trusted in SSL_CERT_FILE",
     "ConnectionRefused": "connection refused",
     "dns error": "its name does not resolve",
-    "TimedOut": "it did not answer in time",
+    "TimedOut": "it did not answer in time, or a network policy closes its port",
     "Body": "it ended the response before all bytes were sent",
 }
 """What a request without a response failed on, by a word in obstore's description of it."""
@@ -99,15 +103,20 @@ def _renamed(error: Exception, url: str, endpoint: str, has_credentials: bool) -
     cause = next((cause for word, cause in CAUSES.items() if word in debug), "")
     return SourceUnreachable(
         f"{url} cannot be read from {endpoint}: {described or cause or text.rpartition(' - ')[2].strip()}; "
-        "run again when the server is up"
+        f"run again when the server is up{_elsewhere(scheme)}"
     )
 
 
 def _missing(url: str, endpoint: str, scheme: str) -> RecipeError:
-    elsewhere = f", or name its server in {DATA_ENDPOINT_VARIABLE}" if scheme == "s3" else ""
     return RecipeError(
-        f"there is no {url} at {endpoint}: correct `url` in the recipe, or put it there{elsewhere}"
+        f"there is no {url} at {endpoint}: correct `url` in the recipe, or put it there{_elsewhere(scheme)}"
     )
+
+
+def _elsewhere(scheme: str) -> str:
+    if scheme != "s3":
+        return ""
+    return f", or name its server in {DATA_ENDPOINT_VARIABLE} (on a cluster: in Secret {DATA_SECRET})"
 
 
 def _redirected(url: str, described: str, debug: str) -> RecipeError:
@@ -140,8 +149,8 @@ def _forbidden(url: str, endpoint: str, scheme: str, described: str, has_credent
             f"{url} is not public ({described}), and no credentials are set: {SET_CREDENTIALS[scheme]}"
         )
     return UsageError(
-        f"the credentials may not read {url} ({described}): give them the rights {RIGHTS[scheme]}, or set "
-        "others"
+        f"the credentials for {endpoint} may not read {url} ({described}): give them the rights "
+        f"{RIGHTS[scheme]}, or {SET_CREDENTIALS[scheme]}"
     )
 
 

@@ -18,7 +18,7 @@ from shoestring.cli.decision_files import (
 )
 from shoestring.cli.options import JsonOption
 from shoestring.cli.world_source import DEFAULT_WORLD, WorldSource, takes_world
-from shoestring.core.errors import UsageError
+from shoestring.core.errors import UnknownName, UsageError
 from shoestring.routing.analysis.compare import DecisionComparison, RejectedOffer, compare, why_not
 from shoestring.routing.pages.explain import as_markdown, as_text
 from shoestring.routing.policy.migration import migration_table
@@ -87,7 +87,14 @@ def named_decisions(target: str, stage: str | None, last: bool, source: WorldSou
     """Return the decision in a file, or those of a run. Raises UsageError, UnknownName."""
     if is_decision_file(target):
         return [decision_of_file(Path(target))]
-    found = decisions_of_run(source.open().store, target, stage)
+    try:
+        found = decisions_of_run(source.open().store, target, stage)
+    except UnknownName as error:
+        if source.on is None or stage is not None:
+            raise
+        watch = f"shoestring watch {target} --on {source.on} --namespace {source.namespace}"
+        reason = "a run that ended in its first route step has no records"
+        raise UsageError(f"{error}; {reason}: {watch}") from None
     return found[-1:] if last else found
 
 

@@ -3,7 +3,6 @@ valid for a week."""
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 from datetime import timedelta
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from shoestring.core import store_layout
-from shoestring.core.errors import NotInStore, StoreError, StoreFull
+from shoestring.core.errors import NO_SPACE, NotInStore, StoreError, StoreFull
 from shoestring.core.interfaces import Clock, FetchedCopies, RangedReads, Store, VerifiedMarks
 from shoestring.core.record import digest, record_bytes
 from shoestring.data.formats.readers import MIN_FREE_BYTES
@@ -66,7 +65,7 @@ def load_or_probe(store: Store, folder: Path, clock: Clock) -> VolumeProbe:
         folder.mkdir(parents=True, exist_ok=True)
         return _load_or_probe(store, folder, clock)
     except OSError as error:
-        kind = StoreFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreError
+        kind = StoreFull if error.errno in NO_SPACE else StoreError
         raise kind(
             f"cannot measure the disk of {folder}: {error.strerror or error}; "
             "free some space, or use another store"

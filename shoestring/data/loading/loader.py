@@ -13,16 +13,21 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import NamedTuple, Self
 
+import numpy as np
+
 from shoestring.core.errors import DataError
 from shoestring.core.receipt import TimeShares
-from shoestring.data.loading.samples import SampleReader, Samples
+from shoestring.data.loading.samples import Positions, SampleReader, Samples
 from shoestring.data.loading.shuffle import SampleCursor
 
 # Rows that are gathered at once: enough to hide the cost of a thread switch, few enough to discard at a stop.
 PREFETCH_ROWS = 1 << 15
-PREFETCH_BYTES = 64 << 20
+PREFETCH_BYTES, STREAMED_BYTES = 16 << 20, 64 << 20
 """At most this many stored bytes are gathered, with those that the trainer reads now; a block has at least a
-row."""
+row. Small blocks stay in the processor's cache; of streamed rows, large ones hide the time of requests."""
+
+MAX_KEPT_BYTES = (32 << 20) - (1 << 16)
+"""The largest allocation, with its header, whose release raises the thresholds of glibc's allocator."""
 
 CALM_BLOCKS = 16
 """After this many blocks that were ready in time, one less is gathered ahead."""
@@ -44,6 +49,15 @@ class GatheredSamples(NamedTuple):
     samples: Samples
     read_s: float
     decode_s: float
+
+
+class Permuted(NamedTuple):
+    """The samples of a rank at positions [start, stop) of an epoch: int64, in the order of the training."""
+
+    epoch: int
+    start: int
+    stop: int
+    samples: Positions
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +105,7 @@ class Loader:
         rank: int = 0,
         ranks: int = 1,
         threads: int = 1,
-        prefetch_bytes: int = PREFETCH_BYTES,
+        prefetch_bytes: int | None = None,
     ) -> None:
         """Raises DataError for a data set without rows, ValueError for a cursor outside this data set or a
         rank outside its group."""
@@ -101,15 +115,19 @@ class Loader:
             raise ValueError(f"{cursor} is outside the data set of {len(rows)} rows")
         if not 0 <= rank < ranks:
             raise ValueError(f"there is no rank {rank} of {ranks}: ranks are 0 to {ranks - 1}")
+        _keep_freed_memory()
         self._rows, self._began, self._rank, self._ranks = rows, cursor, rank, ranks
         self._epoch, self._position = cursor.epoch, cursor.position
         # The block that the trainer reads, and those ahead of it, at most two for each thread.
         self._max_ahead = 2 * threads
+        if prefetch_bytes is None:
+            prefetch_bytes = PREFETCH_BYTES if rows.order != 3 else STREAMED_BYTES
         own_rows = prefetch_bytes // (self._max_ahead + 1) // rows.row_bytes
         self._block_rows = ranks * max(1, min(PREFETCH_ROWS, own_rows))
         self._pool = ThreadPoolExecutor(threads, "loader")
         self._started_s, self._waited_s, self._read_s, self._decode_s = time.monotonic(), 0.0, 0.0, 0.0
-        self._ahead, self._calm_blocks = 1, 0
+        self._ahead, self._calm_blocks, self._batch_rows = 1, 0, 1
+        self._permuted = Permuted(cursor.epoch, 0, 0, np.empty(0, np.int64))
         self._blocks: deque[Block] = deque()
         self._gather_ahead()
 
@@ -129,7 +147,7 @@ class Loader:
 
     def next_batch(self, max_rows: int) -> Batch:
         """Return the next batch of `max_rows` rows of all ranks; fewer at the end of an epoch."""
-        epoch, start = self._epoch, self._position
+        epoch, start, self._batch_rows = self._epoch, self._position, max_rows
         if start == len(self._rows):
             epoch, start = epoch + 1, 0
         stop, at, pieces = min(start + max_rows, len(self._rows)), start, list[Samples]()
@@ -180,20 +198,39 @@ class Loader:
                 epoch, start = self._blocks[-1].epoch, self._blocks[-1].stop
             if start == len(self._rows):
                 epoch, start = epoch + 1, 0
-            stop = min(start + self._block_rows, len(self._rows))
+            stop = self._block_end(epoch, start)
             gathered = self._pool.submit(self._gather, epoch, start, stop)
             self._blocks.append(Block(epoch, start, stop, gathered))
 
+    def _block_end(self, epoch: int, start: int) -> int:
+        """Return where a block ends: with a batch, if one fits, since a batch of two blocks is a copy."""
+        stop = start + self._block_rows
+        if stop >= len(self._rows):
+            return len(self._rows)
+        first = self._position if epoch == self._epoch else 0
+        aligned = stop - (stop - first) % self._batch_rows
+        return aligned if aligned > start else stop
+
     def _gather(self, epoch: int, start: int, stop: int) -> GatheredSamples:
         """Read and decode the rows of this rank at positions [start, stop)."""
-        cursor, started_s = self._began, time.perf_counter()
-        before, count = self._own_before(start), self._own_before(stop) - self._own_before(start)
-        first = self._rank + before * self._ranks if count else start
-        positions = self._rows.positions(cursor, epoch, first, count, self._ranks)
-        records = self._rows.read(positions)
+        started_s = time.perf_counter()
+        records = self._rows.read(self._samples_at(epoch, start, stop))
         read_s = time.perf_counter()
         samples = self._rows.collate(records)
         return GatheredSamples(samples, read_s - started_s, time.perf_counter() - read_s)
+
+    def _samples_at(self, epoch: int, start: int, stop: int) -> Positions:
+        """Return the samples of this rank at positions [start, stop), from those that were computed last if
+        they are among them: the permutation of a few rows takes as long as that of thousands."""
+        found = self._permuted
+        if found.epoch != epoch or not found.start <= start <= stop <= found.stop:
+            until = min(len(self._rows), max(stop, start + self._ranks * PREFETCH_ROWS))
+            count = self._own_before(until) - self._own_before(start)
+            first = self._rank + self._own_before(start) * self._ranks if count else start
+            samples = self._rows.positions(self._began, epoch, first, count, self._ranks)
+            found = self._permuted = Permuted(epoch, start, until, samples)
+        before = self._own_before(found.start)
+        return found.samples[self._own_before(start) - before : self._own_before(stop) - before]
 
     def _wait(self, block: Block) -> Samples:
         started_s = time.monotonic()
@@ -208,3 +245,13 @@ class Loader:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _keep_freed_memory() -> None:
+    """Let glibc's allocator keep the memory of dropped blocks for the next ones.
+
+    It gives freed memory above a threshold back to the system, at first 128 KB, later twice the largest
+    allocation that was freed, up to 64 MB (mallopt(3)). Mapping the pages of a block again costs as much as
+    gathering its rows. This memory is never touched, so it takes no time; other allocators ignore it.
+    """
+    np.empty(MAX_KEPT_BYTES, np.uint8)

@@ -13,7 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shoestring.data.values import (
+    DATE,
     NUMBER,
+    ONE_READING,
     TEXT,
     WRITTEN_DATES,
     WRITTEN_NUMBERS,
@@ -50,6 +52,16 @@ none of this many distinct values parses, none is assumed to."""
 
 PROBED_ROWS = 4096
 """Rows in which these values are looked for first, since finding all distinct values costs more."""
+
+MAY_PARSE: dict[pa.DataType, str] = {
+    INTEGER: "^[-+0-9]",
+    NUMBER: "^[-+.0-9iInN]",
+    BOOLEAN: "^(?i:true|false|0|1)$",
+    TIMESTAMP: f"^[0-9]{{4}}-|{ONE_READING}",
+    TIMESTAMP_UTC: f"^[0-9]{{4}}-|{ONE_READING}",
+}
+"""A pattern that each text without spaces around it matches which parses as the type. To try a text alone
+takes longer."""
 
 TYPE_NAMES: dict[pa.DataType, str] = {
     INTEGER: "a whole number",
@@ -101,11 +113,11 @@ class DistinctTexts:
 
         Returns None when there are more than `max_count`.
         """
-        if try_parse(self._column, kind) is not None:
-            return np.zeros(len(self._column), bool)
         if not _any_parses(self.probed, kind):
             bad = pc.is_valid(self._column)
             return None if pc.sum(bad, min_count=0).as_py() > max_count else _mask(bad)
+        if try_parse(self._column, kind) is not None:
+            return np.zeros(len(self._column), bool)
         texts, codes, counts = self._encoded
         unparsable = _unparsable(texts, counts, kind, max_count)
         return None if unparsable is None else np.append(unparsable, False)[codes]
@@ -155,14 +167,19 @@ def _cast(texts: pa.Array, kind: ColumnKind) -> pa.Array:
         return numbers
     values = _plain_cast(texts, kind)
     # Arrow reads 0x1f, which is a code, as a whole number.
-    if kind == INTEGER and (
-        pc.any(pc.match_substring(texts, "x")).as_py() or pc.any(pc.match_substring(texts, "X")).as_py()
-    ):
+    has_letters = kind == INTEGER and _may_have_letters(texts)
+    if has_letters and pc.any(pc.match_substring_regex(texts, "[xX]")).as_py():
         raise pa.ArrowInvalid("hexadecimal digits")
     # Arrow reads "nan", which is a missing value, as a number. The sum is the quickest look for one.
     if kind == NUMBER and isnan(pc.sum(values).as_py() or 0.0) and pc.any(pc.is_nan(values)).as_py():
         raise pa.ArrowInvalid("nan is not a number")
     return values
+
+
+def _may_have_letters(texts: pa.Array) -> bool:
+    """Return False where no text has one, as their bytes, and those of other slices of the array, show."""
+    characters = texts.buffers()[2]
+    return characters is not None and bool(np.frombuffer(characters, np.uint8).max(initial=0) > ord("9"))
 
 
 def _plain_cast(texts: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -178,6 +195,8 @@ def _plain_cast(texts: pa.Array, kind: pa.DataType) -> pa.Array:
 def _any_parses(texts: pa.Array, kind: ColumnKind) -> bool:
     if isinstance(kind, WrittenNumber):
         return bool(written_numbers(texts, kind).null_count < len(texts))
+    pattern = DATE if isinstance(kind, WrittenDate) else MAY_PARSE[kind]
+    texts = texts.filter(pc.match_substring_regex(texts, pattern))
     return any(can_parse(texts[index : index + 1], kind) for index in range(len(texts)))
 
 

@@ -30,7 +30,7 @@ from shoestring.data.sources.text.encodings import REPLACED, UTF8, Utf8Stream, f
 from shoestring.data.sources.text.fixed_kinds import NOT_FIXED, FixedKinds, kinds_as_read
 from shoestring.data.sources.text.footer import NOTE_REASON, footer_reasons, is_note, is_unclosed
 from shoestring.data.sources.text.header import Header, HeaderFinder
-from shoestring.data.sources.text.table_text import TableText
+from shoestring.data.sources.text.table_text import ReusedBuffer, TableText
 from shoestring.data.sources.untyped_table import UntypedTable, without_spellings
 from shoestring.data.values import TEXT
 
@@ -114,7 +114,7 @@ class CsvFile:
         aside = quarantine or Quarantine(self.name, io.StringIO())
         self._skipped, self._bad, rows = array("q"), deque(), 0
         with open_unpacked(self.file) as stream:
-            text = Utf8Stream(stream, self.name, self.encoding)
+            text = Utf8Stream(ReusedBuffer(stream), self.name, self.encoding)
             source = TableText(text, self.dialect, self.header.skipped_bytes)
             if (reader := self._open(source, block_bytes)) is None:
                 return
@@ -191,7 +191,8 @@ class CsvFile:
             reason, text = "a quote that is never closed", self.row_text(block, index)
             quarantine.add(self.name, self.row_number(before + index), reason, text)
             return block[:index]
-        reasons = footer_reasons(block)
+        if not (reasons := footer_reasons(block)):
+            return block  # A slice is written with other bytes.
         rows = block.num_rows - len(reasons)
         for index, reason in enumerate(reasons, rows):
             number, text = self.row_number(before + index), self.row_text(block, index)

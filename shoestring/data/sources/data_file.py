@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from tempfile import gettempdir
 from typing import IO, Literal
 
 import pyarrow as pa
 
-from shoestring.core.errors import DataError
+from shoestring.core.errors import NO_SPACE, DataError, StoreFull
 from shoestring.data.source import ReadSettings
 from shoestring.data.sources.remote.remote_file import RemoteFile
 from shoestring.data.sources.text.unpacked_stream import UnpackedStream
@@ -75,12 +76,18 @@ class DataFile:
 
 @contextmanager
 def explain_read_errors(file: DataFile) -> Iterator[None]:
-    """Convert errors while reading a file to DataError, with the file's name and a hint."""
+    """Convert errors while reading a file to DataError, with the file's name and a hint. Raises StoreFull
+    when the disk of temporary files is full."""
     try:
         yield
     except (zipfile.BadZipFile, gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise DataError(f"{file.name} is damaged or truncated ({error}): download or copy it again") from None
     except (pa.ArrowException, OSError) as error:
+        if getattr(error, "errno", None) in NO_SPACE:
+            raise StoreFull(
+                f"no space left in {gettempdir()} while {file.name} is read: free some space, or set TMPDIR "
+                "to a larger disk (a pod: ephemeral storage)"
+            ) from None
         hint = next(
             (hint for word, hint in ERROR_HINTS.items() if word in str(error)),
             "it may be damaged or truncated",

@@ -69,7 +69,8 @@ def list_data_files(
     """
     if source.image is not None:
         return list_image_files(source, remote, fetched)
-    is_wanted = is_table if source.text is None else is_text
+    has_files_of_text = source.text is not None and not source.text.column
+    is_wanted = is_text if has_files_of_text else is_table
     place: object = source.url
     if source.url is not None:
         found = _remote_files(source.url, remote, fetched, is_wanted)
@@ -78,7 +79,7 @@ def list_data_files(
         found = _local_files(place, is_wanted)
     if source.read is not None:
         found = [replace(file, read=source.read) for file in found]
-    return _checked(found, place) if source.text is None else require_texts(found, place)
+    return require_texts(found, place) if has_files_of_text else _checked(found, place)
 
 
 def is_table(file: DataFile) -> bool:

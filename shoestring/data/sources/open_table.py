@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shoestring.data.source import Source
+from shoestring.data.source import Source, TextSettings
 from shoestring.data.sources.csv_reader import open_csv_table
 from shoestring.data.sources.data_file import DataFile
+from shoestring.data.sources.documents.table_texts import TableTexts
 from shoestring.data.sources.documents.text_documents import TextDocuments
 from shoestring.data.sources.images.image_tables import open_image_table
 from shoestring.data.sources.json_reader import open_json_table
@@ -20,8 +21,15 @@ def open_source(source: Source, files: Sequence[DataFile], fixed: FixedKinds = N
     if source.image is not None:
         return open_image_table(source.image, files, lambda found: open_table(found, fixed))
     if source.text is not None:
-        return TextDocuments(source.text, files)
+        return open_texts(source.text, files)
     return open_table(files, fixed)
+
+
+def open_texts(settings: TextSettings, files: Sequence[DataFile]) -> TextDocuments:
+    """Open the documents in files of text, or in a column of tables. Raises RecipeError, DataError."""
+    if settings.column:
+        return TableTexts(settings, files, lambda file: open_table([file]))
+    return TextDocuments(settings, files)
 
 
 def open_table(files: Sequence[DataFile], fixed: FixedKinds = NOT_FIXED) -> FilesTable:

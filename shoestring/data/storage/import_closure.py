@@ -127,9 +127,11 @@ class _Sources:
             if base.partition(".")[0] in NO_LIBRARIES:
                 continue
             yield from _with_packages(base)
-            if self.file(base) is None:
+            if (found := self.file(base)) is None:
                 continue
-            modules = [f"{base}.{taken}" for taken in each.names if self.file(f"{base}.{taken}")]
+            # A module that is no package holds no others.
+            names = each.names if found.suffix != ".py" or found.name == "__init__.py" else ()
+            modules = [f"{base}.{taken}" for taken in names if self.file(f"{base}.{taken}")]
             yield from modules
             if len(modules) < len(each.names) or not each.names:
                 yield f"{base}.{SERVER}"

@@ -69,6 +69,8 @@ def settings(recipe: Recipe) -> dict[str, JsonValue]:
         found["image_paths"] = recipe.image.column
     if recipe.text is not None:
         found["text_separator"] = recipe.text.separator
+        if recipe.text.column:
+            found["text_columns"] = [*recipe.text.by, recipe.text.column]
     return found
 
 

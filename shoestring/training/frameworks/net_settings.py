@@ -15,7 +15,6 @@ Units = Annotated[int, Field(ge=1, le=4096)]
 class NetSettings(LearnerSettings):
     """The settings of a network that AdamW trains."""
 
-    hidden: tuple[Units, ...] = Field(min_length=1, description="units of each hidden layer")
     dropout: float = Field(ge=0, lt=1, description="share of hidden units that each step drops")
     weight_decay: float = Field(0.01, ge=0)
     batch_rows: int = Field(ge=1, description="rows of a batch")

@@ -139,6 +139,7 @@ def headers() -> Iterator[Case]:
     yield case("row numbers without a name", kind, manner=counted)
     yield case("the index of pandas", kind, manner=Manner(index="0"))
     yield case("row numbers from 1", kind, manner=Manner(index="1"))
+    yield case("the index of a part, from 100", kind, manner=Manner(index="100"))
     named = renamed(truth(), ["column_1", *NAMES[1:]])
     yield case("an unnamed first column", kind, named, Manner(names=["", *NAMES[1:]]))
     twice = renamed(truth(), ["code", "place", "day", "amount", "count", "amount_2", "paid"])

@@ -48,7 +48,7 @@ class Manner:
     header: Literal["names", "one less", "none"] = "names"
     names: Sequence[str] = ()
     units: Sequence[str] = ()
-    index: Literal["", "0", "1"] = ""
+    index: Literal["", "0", "1", "100"] = ""
     remarks: str = ""
     blank_every: int = 0
     trailing: Literal["", "rows", "all"] = ""

@@ -21,7 +21,9 @@ from shoestring.data.sources.data_file import DataFile, unpacked_bytes
 from shoestring.data.sources.documents.text_documents import TextDocuments
 from shoestring.data.sources.documents.text_files import require_documents
 from shoestring.data.sources.files import list_data_files
+from shoestring.data.sources.open_table import open_texts
 from shoestring.data.sources.quarantine import Quarantine
+from shoestring.data.sources.table import TypesChanged
 from shoestring.data.transforms.split import SPLITS, assign_splits
 from shoestring.data.transforms.texts.bpe_tokens import require_tokenizers
 
@@ -83,15 +85,15 @@ def text_page(
     if settings.vocabulary:
         require_tokenizers()
     files = list_data_files(recipe.source[recipe.main], remote)
-    check_columns(recipe, {recipe.main: TextDocuments(settings, ()).names})
-    chosen = _chosen(files)
-    quarantine, counts = Quarantine(recipe.main, io.StringIO()), TextCounts()
-    is_whole = len(chosen) == len(files)
-    for rows in TextDocuments(settings, chosen).batches(quarantine):
-        if rows.num_rows and counts.size_bytes > SAMPLE_BYTES:
-            is_whole = False
+    documents = open_texts(settings, chosen := _chosen(files))
+    check_columns(recipe, {recipe.main: documents.names})
+    while True:
+        quarantine, counts = Quarantine(recipe.main, io.StringIO()), TextCounts()
+        try:
+            is_whole = _count(documents, quarantine, counts, recipe) and len(chosen) == len(files)
             break
-        counts.add(rows, recipe, settings)
+        except TypesChanged:  # It is raised once.
+            continue
     refusal = None
     try:
         require_documents(settings, files)
@@ -102,6 +104,16 @@ def text_page(
         refusal = error
     entry = _entry(files, counts, quarantine, settings, is_whole)
     return _page(recipe, counts, entry, is_whole, str(refusal or "")), refusal
+
+
+def _count(documents: TextDocuments, quarantine: Quarantine, counts: TextCounts, recipe: Recipe) -> bool:
+    """Count the documents of a sample. Returns whether these were all."""
+    assert recipe.text is not None
+    for rows in documents.batches(quarantine):
+        if rows.num_rows and counts.size_bytes > SAMPLE_BYTES:
+            return False
+        counts.add(rows, recipe, recipe.text)
+    return True
 
 
 def _entry(

@@ -47,12 +47,12 @@ class TextDocuments:
         paths: list[str] = []
         size_bytes = 0
         for file in self.files:
-            for number, text in enumerate(self._documents(file), 1):
+            for number, path, text in self.documents(file, quarantine):
                 if reason := self._misfit(text):
                     quarantine.add(file.name, number, reason, "")
                     continue
                 texts.append(text or b"")
-                paths.append(file.name)
+                paths.append(path)
                 size_bytes += len(texts[-1])
                 if size_bytes >= BATCH_BYTES or len(texts) == BATCH_DOCUMENTS:
                     yield pa.table([texts, paths], self.schema)
@@ -64,18 +64,18 @@ class TextDocuments:
         for rows in self.batches(Quarantine("", io.StringIO())):
             yield rows.select(list(names))
 
-    def _documents(self, file: DataFile) -> Iterator[bytes | None]:
-        """Yield the documents of a file; None in place of one that is too long. Blank pieces between
-        separators are none. Raises DataError."""
+    def documents(self, file: DataFile, quarantine: Quarantine) -> Iterator[tuple[int, str, bytes | None]]:
+        """Yield the documents of a file, each with its number and path; None in place of one that is too
+        long. Blank pieces between separators are none. Raises DataError."""
         found = 0
         with open_unpacked(file) as stream:
             for index, piece in enumerate(_pieces(stream, self._separator)):
                 text = piece.removeprefix(BYTE_ORDER_MARK) if piece is not None and not index else piece
                 if text is None or text.strip():
                     found += 1
-                    yield text
+                    yield found, file.name, text
         if not found:
-            yield b""
+            yield 1, file.name, b""
 
     def _misfit(self, text: bytes | None) -> str:
         """Return why a document cannot be used; empty if it can."""

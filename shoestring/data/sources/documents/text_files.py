@@ -32,7 +32,8 @@ def require_texts(found: Sequence[DataFile], place: object) -> tuple[DataFile, .
 
 
 def text_size(settings: TextSettings, files: Sequence[DataFile]) -> tuple[int, int]:
-    """Return the expected rows of tokens, and the bytes of all files. Raises DataError."""
+    """Return the expected rows of tokens, and the bytes of all files. Of tables these are those of all
+    columns, so there may be fewer rows. Raises DataError."""
     require_documents(settings, files)
     size_bytes = sum(map(unpacked_bytes, files))
     return settings.expected_rows(size_bytes), size_bytes
@@ -40,7 +41,7 @@ def text_size(settings: TextSettings, files: Sequence[DataFile]) -> tuple[int, i
 
 def require_documents(settings: TextSettings, files: Sequence[DataFile]) -> None:
     """Raise DataError when there are too few documents for training, validation and test."""
-    if not settings.separator and len(files) < MIN_DOCUMENTS:
+    if not settings.separator and not settings.column and len(files) < MIN_DOCUMENTS:
         raise DataError(
             f"there {'is 1 document' if len(files) == 1 else f'are {len(files)} documents'}, a file each: "
             "training, validation and test need at least one each; set `text.separator` to divide files into "

@@ -3,7 +3,6 @@ continues."""
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import tempfile
@@ -15,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-from shoestring.core.errors import DataError, StoreFull
+from shoestring.core.errors import NO_SPACE, DataError, StoreFull
 from shoestring.core.interfaces import RemoteObject, RemoteSources, Store
 from shoestring.data.sources.remote.known_digests import known_digest, remember_digest
 from shoestring.data.storage.blobs import file_digest
@@ -126,7 +125,7 @@ class FetchFolder:
                 file.flush()
                 os.fsync(file.fileno())
             except OSError as error:
-                if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                if error.errno not in NO_SPACE:
                     raise
                 raise StoreFull(
                     f"{found.name} has {found.size_bytes:,} bytes, and the disk of {self._folder} is full at "

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from itertools import islice, pairwise
 from statistics import fmean
-from typing import IO
+from typing import Protocol
 
 from shoestring.core.errors import DataError
 
@@ -174,6 +174,12 @@ def _oddities(text: str) -> int:
     return capitals + sum("\uff61" <= each <= "\uff9f" for each in text)
 
 
+class ByteStream(Protocol):
+    """What gives the next bytes of a file, at most `size`; empty at the end."""
+
+    def read(self, size: int, /) -> bytes: ...
+
+
 class Utf8Stream(io.RawIOBase):
     """The text of a stream in some encoding as valid UTF-8, without a byte-order mark.
 
@@ -185,7 +191,7 @@ class Utf8Stream(io.RawIOBase):
         is_damaged: bytes were replaced.
     """
 
-    def __init__(self, stream: IO[bytes], name: str, encoding: str) -> None:
+    def __init__(self, stream: ByteStream, name: str, encoding: str) -> None:
         self._stream, self._name, self.encoding = stream, name, encoding
         self.is_damaged = False
         self._is_start, self._is_ascii, self._rest = True, True, b""
@@ -201,7 +207,9 @@ class Utf8Stream(io.RawIOBase):
             raw = self._stream.read(size)
             data = self._plain(raw) if self.encoding == UTF8 else self._decoded(raw, is_last=not raw)
             if self._is_start and data:
-                data, self._is_start = data.removeprefix(codecs.BOM_UTF8), False
+                self._is_start = False
+                if data.startswith(codecs.BOM_UTF8):
+                    data = data[len(codecs.BOM_UTF8) :]
             if data or not raw:
                 return data
 

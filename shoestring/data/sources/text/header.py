@@ -14,6 +14,7 @@ from shoestring.data.sources.text.dialect import NUMBER_LIKE, Dialect, is_commen
 from shoestring.data.values import MISSING
 
 LOOKED_AT_ROWS = 1000
+MISSING_TEXTS = frozenset(MISSING)
 MIN_NUMBERS_SHARE = 0.8
 """A column is one of numbers if at least this share of its first values is."""
 MAX_GAPS = 1.1
@@ -224,12 +225,17 @@ def _has_number(rows: Rows) -> bool:
 
 
 def _columns(rows: Rows, width: int) -> list[list[str]]:
-    return [[row[index].strip() for row in rows if len(row) > index] for index in range(width)]
+    return [_column(rows, index) for index in range(width)]
+
+
+def _column(rows: Rows, index: int) -> list[str]:
+    return [row[index].strip() for row in rows if len(row) > index]
 
 
 def _is_of_numbers(column: Sequence[str]) -> bool:
-    known = [cell for cell in column if cell.strip().lower() not in MISSING]
-    return bool(known) and sum(map(is_number, known)) >= MIN_NUMBERS_SHARE * len(known)
+    others = [cell for cell in column if not NUMBER_LIKE.match(cell)]
+    known = len(column) - sum(cell.lower() in MISSING_TEXTS for cell in others)
+    return known > 0 and len(column) - len(others) >= MIN_NUMBERS_SHARE * known
 
 
 def _is_series(names: Sequence[str]) -> bool:
@@ -249,7 +255,7 @@ def _counts_up(cells: Sequence[str]) -> bool:
     if len(cells) < 2 or not all(cell.strip().isdecimal() for cell in cells):
         return False
     numbers = [int(cell) for cell in cells]
-    return _rises(numbers) and numbers[0] in (0, 1) and numbers[-1] <= numbers[0] + MAX_GAPS * len(numbers)
+    return _rises(numbers) and numbers[-1] <= numbers[0] + MAX_GAPS * len(numbers)
 
 
 def _are_units(rows: Rows, width: int) -> bool:
@@ -259,10 +265,13 @@ def _are_units(rows: Rows, width: int) -> bool:
     filled = [cell.strip() for cell in rows[0] if cell.strip()]
     if all(map(RULE.match, filled)) or sum(map(bool, map(BRACKETED.match, filled))) > len(filled) / 2:
         return True
+    numbers = [index for index, cell in enumerate(rows[0][:width]) if is_number(cell)]
+    if any(_is_of_numbers(_column(rows[1:], index)) for index in numbers):
+        return False
     columns = _columns(rows[1:], width)
     units = [cell.strip() for cell, column in zip(rows[0], columns, strict=False) if _is_of_numbers(column)]
-    named = [unit for unit in units if unit.lower() not in MISSING]
-    if not named or any(map(is_number, named)) or any(len(unit) > MAX_UNIT_CHARACTERS for unit in named):
+    named = [unit for unit in units if unit.lower() not in MISSING_TEXTS]
+    if not named or any(len(unit) > MAX_UNIT_CHARACTERS for unit in named):
         return False
     known = sum(bool(BRACKETED.match(unit)) or unit.lower() in UNITS for unit in named)
     are_words = len(named) == len(units) >= MIN_WORDS

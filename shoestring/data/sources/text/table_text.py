@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import re
+from typing import IO
+
+import pyarrow as pa
 
 from shoestring.data.sources.text.dialect import Dialect, is_comment, lines_of
 from shoestring.data.sources.text.encodings import Utf8Stream
@@ -58,8 +61,15 @@ class TableText(io.RawIOBase):
             found, self._ready = self._ready, b""
         else:
             found, self._ready = self._ready[:size], self._ready[size:]
-        self._tail = found[-TAIL_BYTES:] if len(found) >= TAIL_BYTES else (self._tail + found)[-TAIL_BYTES:]
+        self._tail = (self._tail + found[-TAIL_BYTES:])[-TAIL_BYTES:]
         return found
+
+    def read_buffer(self, size: int) -> pa.Buffer:
+        """Return what `read` returns in memory of Arrow, which calls this, where both are there."""
+        data = self.read(size)
+        buffer = pa.allocate_buffer(len(data))
+        memoryview(buffer).cast("B")[:] = data
+        return buffer
 
     def _rewritten(self, data: bytes, *, is_last: bool) -> bytes:
         """Return the whole lines of the text so far, as Arrow can read them."""
@@ -78,3 +88,19 @@ class TableText(io.RawIOBase):
         if self._dialect.quote:
             self._is_quoted ^= bool(kept.count(self._dialect.quote) % 2)
         return kept
+
+
+class ReusedBuffer:
+    """The bytes of a stream in one buffer, which the next `read` fills again: use them before. A new buffer
+    of 8 MB has 2,000 pages, which the system would have to clear each time."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream, self._buffer = stream, bytearray()
+
+    def read(self, size: int, /) -> bytes:
+        """Return at most `size` bytes; empty at the end."""
+        if len(self._buffer) != size:
+            self._buffer = bytearray(size)
+        count = self._stream.readinto(self._buffer)  # type: ignore[attr-defined]
+        # A bytearray, which is read as bytes are.
+        return self._buffer if count == size else self._buffer[:count]  # type: ignore[return-value]

@@ -75,8 +75,7 @@ class TypeGuess:
         if not self._mismatches:
             self._values += len(column) - column.null_count
             return None
-        best = self._best()
-        found = None if best is None else self._fit(column, [best])
+        found = self._fit(column, self._tried_first())
         if found is None:
             known = known_texts(column)
             if known.null_count > column.null_count:
@@ -138,6 +137,14 @@ class TypeGuess:
         if kind == self._otherwise or not isinstance(kind, WrittenDate) or kind.is_certain:
             return True
         return kind.other not in self._mismatches or not self._fits(kind.other)
+
+    def _tried_first(self) -> list[ColumnKind]:
+        """Return the kinds that a block may have as it is written: of the first one any that is no convention
+        of writing, since these tolerate what a narrower kind does not."""
+        best = self._best()
+        if not self._values:
+            return [kind for kind in self._usable() if isinstance(kind, pa.DataType)]
+        return [] if best is None else [best]
 
     def _best(self) -> ColumnKind | None:
         return min(self._usable(), key=self._mismatches.__getitem__, default=None)

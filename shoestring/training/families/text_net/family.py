@@ -8,22 +8,22 @@ from shoestring.core.types import Need
 from shoestring.training.contracts import Learner, Predictor
 from shoestring.training.families.data_shape import DataShape
 from shoestring.training.families.registry import OneFile
+from shoestring.training.families.text_needs import (
+    EVALUATE_LOGIT_COPIES,
+    TRAIN_LOGIT_COPIES,
+    text_memory_gb,
+)
 from shoestring.training.families.text_net.settings import TextNetSettings
 
 if TYPE_CHECKING:
     from shoestring.core.datasets import Encoding
     from shoestring.training.task import TrainingTask
 
-TRAIN_TOKEN_US, TRAIN_LOGIT_US = 14.0, 0.012
+TRAIN_TOKEN_US, TRAIN_LOGIT_US = 9.0, 0.007
 EVALUATE_TOKEN_US, EVALUATE_LOGIT_US = 4.0, 0.003
-"""Estimated microseconds of a reference core for a token of text, and for each token of the vocabulary, with
-the default net, whose 4 layers have 64 units."""
+"""Microseconds of a reference core for a token of text, and for each token of the vocabulary, with
+the default net, whose 4 layers have 64 units. `bench/family_cost.py` measures those of training."""
 
-TRAIN_LOGIT_COPIES, EVALUATE_LOGIT_COPIES = 4, 2
-"""Copies of the logits that are in memory at once: of a batch in a step of training, and in evaluation of one
-row where it is long (short rows are computed several at a time, which takes less than MEMORY_GB)."""
-
-MEMORY_GB = 1.2
 DEFAULT_WEIGHTS = 4 * 2 * 64 * 64
 """The weights of the layers of the default net."""
 
@@ -48,19 +48,19 @@ class TextNetFamily(OneFile[TextNetSettings]):
         return NetLearner.of_task(task, TextNetKind(task.encoding, self.settings))
 
     def predictor(self, encoding: Encoding, weights: bytes) -> Predictor:
-        from shoestring.training.families.text_net.predictor import TextNetPredictor
+        from shoestring.training.families.text_net.learner import TextNetKind
+        from shoestring.training.frameworks.torch_.token_net import TokenPredictor
 
-        return TextNetPredictor(encoding, self.settings, weights)
+        return TokenPredictor(TextNetKind(encoding, self.settings), weights)
 
     def _need(self, need: Need, shape: DataShape, token_us: float, logit_us: float, rows: int) -> Need:
         """Return a need per row of tokens. `rows`: those whose logits are in memory at once."""
         units = self.settings.hidden[0]
         layers = len(self.settings.hidden) * 2 * units * units / DEFAULT_WEIGHTS
         micros = token_us * (0.5 + 0.5 * layers) + logit_us * shape.vocabulary * units / 64
-        logits_gb = 4 * rows * shape.row_tokens * shape.vocabulary / 1e9
         return need.model_copy(
             update={
                 "cpu_us_per_row": micros * shape.row_tokens,
-                "memory_fixed_gb": MEMORY_GB + logits_gb,
+                "memory_fixed_gb": text_memory_gb(shape, rows),
             }
         )

@@ -1,0 +1,1 @@
+"""A decoder-only transformer for texts."""

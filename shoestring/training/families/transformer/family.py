@@ -1,0 +1,80 @@
+"""The family of transformers for texts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shoestring.core.types import Need
+from shoestring.training.contracts import Learner, Predictor
+from shoestring.training.families.data_shape import DataShape
+from shoestring.training.families.registry import OneFile
+from shoestring.training.families.text_needs import (
+    EVALUATE_LOGIT_COPIES,
+    TRAIN_LOGIT_COPIES,
+    text_memory_gb,
+)
+from shoestring.training.families.transformer.settings import TransformerSettings
+
+if TYPE_CHECKING:
+    from shoestring.core.datasets import Encoding
+    from shoestring.training.task import TrainingTask
+
+TRAIN_TOKEN_US, TRAIN_UNIT_US, TRAIN_PRODUCT_US, TRAIN_LOGIT_US = 6.0, 0.04, 1.0e-4, 0.012
+"""Microseconds of a reference core for a token in training: in any case, for each unit of a layer, for each
+product of a weight or of attention, and for each token of the vocabulary, with validations and checkpoints.
+`bench/family_cost.py` measures them."""
+
+EVALUATE_SHARE = 0.3
+"""The share of it that a prediction takes, which has no backward pass."""
+
+UNIT_COPIES = 20
+"""Copies of the units of a token that a layer keeps for the backward pass, with its feed-forward net."""
+
+
+class TransformerFamily(OneFile[TransformerSettings]):
+    """A decoder-only transformer. A `Family`."""
+
+    settings_type = TransformerSettings
+    weights_file = "weights.safetensors"
+
+    def train_need(self, need: Need, shape: DataShape) -> Need:
+        settings, batch = self.settings, self.settings.batch_rows
+        pairs = settings.heads * self._attended(shape)
+        values = settings.layers * (UNIT_COPIES * settings.width + 2 * pairs)
+        memory_gb = text_memory_gb(shape, TRAIN_LOGIT_COPIES * batch)
+        memory_gb += 4 * batch * shape.row_tokens * values / 1e9
+        return self._with(need, self._token_us(shape) * shape.row_tokens, memory_gb)
+
+    def evaluate_need(self, need: Need, shape: DataShape) -> Need:
+        micros = EVALUATE_SHARE * self._token_us(shape) * shape.row_tokens
+        return self._with(need, micros, text_memory_gb(shape, EVALUATE_LOGIT_COPIES))
+
+    def learner(self, task: TrainingTask) -> Learner:
+        from shoestring.training.families.transformer.learner import TransformerKind
+        from shoestring.training.frameworks.torch_.net_learner import NetLearner
+
+        return NetLearner.of_task(task, TransformerKind(task.encoding, self.settings))
+
+    def predictor(self, encoding: Encoding, weights: bytes) -> Predictor:
+        from shoestring.training.families.transformer.learner import TransformerKind
+        from shoestring.training.frameworks.torch_.token_net import TokenPredictor
+
+        return TokenPredictor(TransformerKind(encoding, self.settings), weights)
+
+    def _attended(self, shape: DataShape) -> int:
+        """Return the tokens that a token is compared with: two blocks, or the row."""
+        window = self.settings.window
+        return shape.row_tokens if window is None else min(2 * window, shape.row_tokens)
+
+    def _token_us(self, shape: DataShape) -> float:
+        """Return the microseconds of a token in training."""
+        settings, width = self.settings, self.settings.width
+        weights = (4 + 2 * settings.feed_forward) * width * width
+        products = settings.layers * (weights + 2 * width * self._attended(shape))
+        micros = TRAIN_TOKEN_US + TRAIN_UNIT_US * settings.layers * width + TRAIN_PRODUCT_US * products
+        return micros + TRAIN_LOGIT_US * shape.vocabulary * width / 64
+
+    def _with(self, need: Need, micros: float, memory_gb: float) -> Need:
+        return need.model_copy(
+            update={"cpu_us_per_row": round(micros, 3), "memory_fixed_gb": round(memory_gb, 3)}
+        )
