@@ -31,10 +31,11 @@ from shoestring.core.errors import ShoestringError
 from shoestring.core.types import Format
 from shoestring.data.loading.open_split import open_split, require_encoding
 from shoestring.data.recipe import Recipe
+from shoestring.data.split_settings import SPLITS
 from shoestring.data.storage.part_writer import open_part
 from shoestring.data.transforms.ingest import ingest
 from shoestring.data.transforms.preprocess import preprocess
-from shoestring.data.transforms.split import SPLITS, assign_table
+from shoestring.data.transforms.split import assign_table
 from shoestring.data.transforms.target import is_known
 from shoestring.evaluation.baselines import predict_trees, train_trees
 from shoestring.evaluation.split_rows import read_targets

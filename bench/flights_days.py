@@ -49,9 +49,9 @@ from stage_work import stage_work
 from shoestring.backends.folder_store import FolderStore
 from shoestring.backends.processes import THREAD_VARIABLES
 from shoestring.data.loading.open_split import open_split
+from shoestring.data.split_settings import SPLITS
 from shoestring.data.storage.blobs import load_manifest
 from shoestring.data.transforms.joined_table import JoinedTable
-from shoestring.data.transforms.split import SPLITS
 from shoestring.data.transforms.target import is_known
 from shoestring.evaluation.split_rows import read_targets
 from shoestring.stages import ingest, preprocess

@@ -251,5 +251,5 @@ def settle_template() -> Yaml:
     summary = f"{SCRATCH}/summary.json"
     command = ["settle", "--summary", summary]
     template = pod_template("settle", SETTLE, "shoestring-settle", command, [], file_outputs(summary=summary))
-    # Exit code 2: there is nothing to settle, since no router got as far as writing the run's record.
+    # Exit code 2: a file of the world is wrong, and a second pod would read the same one.
     return template | {"retryStrategy": RETRY | {"expression": "lastRetry.exitCode != '2'"}}

@@ -246,10 +246,9 @@ def step_text(step: ArgoStep) -> str:
 def print_workflow_end(progress: ArgoProgress, context: str, namespace: str, as_json: bool) -> None:
     """Print the end of a run and exit with its code, as for a run on this machine."""
     if not progress.summary:
-        raise ClusterError(
-            f"{progress.workflow} ended as {progress.phase}, and its exit step wrote no summary: "
-            f"{last_message(progress)}"
-        )
+        is_settled = any(step.name == SETTLE and step.phase == "Succeeded" for step in progress.steps)
+        lacks = "" if is_settled else ", and its exit step wrote no summary"
+        raise ClusterError(f"{progress.workflow} ended as {progress.phase}{lacks}: {last_message(progress)}")
     summary = parse_summary(progress)
     selector = f"shoestring.dev/run={summary.run_id}"
     logs = f"kubectl --context {context} --namespace {namespace} logs --selector {selector}"
@@ -260,8 +259,8 @@ def print_workflow_end(progress: ArgoProgress, context: str, namespace: str, as_
 
 
 def last_message(progress: ArgoProgress) -> str:
-    """Return what the last step said before the exit step, which only finds no run where the first route step
-    refused to begin one.
+    """Return what the last step said before the exit step, which has no summary to write where the first
+    route step refused to begin the run.
     """
     told = [step for step in progress.steps if step.message]
     before = [step for step in told if step.name != SETTLE]

@@ -44,7 +44,7 @@ class WorldSource:
 
     @property
     def is_given(self) -> bool:
-        """Whether an option names a world; else it is the default one."""
+        """True if an option names a world; else it is the default one."""
         return self.world is not None or self.store is not None or self.on is not None
 
     @property

@@ -53,14 +53,15 @@ class DatasetPart(Record):
 class Feature(Record):
     """An input of a model, computed from a stored column when a batch is collated.
 
-    `cardinality` is the number of codes, where code 0 is 'unknown or missing'; 0 for a numeric feature. A
-    numeric feature is (value - mean) / sd, and 0 for a missing value; or, with `marks_missing`, 1 for a
-    missing value and 0 for any other.
+    `cardinality` is the number of codes, where code 0 is 'unknown or missing'; 0 for a numeric feature. The
+    words of a category that `has_words` are features too. A numeric feature is (value - mean) / sd, and 0 for
+    a missing value; or, with `marks_missing`, 1 for a missing value and 0 for any other.
     """
 
     name: str
     kind: Literal["categorical", "numeric"]
     cardinality: int = 0
+    has_words: bool = Field(False, exclude_if=lambda has_words: not has_words)
     column: str = Field(
         "",
         exclude_if=lambda column: not column,
@@ -214,12 +215,12 @@ class SplitRule(Record):
     - rows: each row alone, by its position among rows that are equal in the same way.
 
     With `split.time`, rows of one time are assigned by `boundaries`: days, times, or rows, if none repeats.
+    Of the splits `given`, the data names the rows itself; others are drawn from its rows of train.
     """
 
     unit: Literal["groups", "documents", "distinct rows", "rows", "days", "times"]
-    ignored: tuple[str, ...] = Field(
-        (), exclude_if=is_empty, description="target, weight, leaks, names of images"
-    )
+    ignored: tuple[str, ...] = Field((), exclude_if=is_empty, description="target, weight, leaks, images")
+    given: tuple[str, ...] = Field((), exclude_if=is_empty)
     boundaries: tuple[str, ...] = Field(
         (), exclude_if=is_empty, description="the first times of val and test: `split.time`"
     )

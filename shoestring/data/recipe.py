@@ -17,7 +17,7 @@ from shoestring.core.record import Record
 from shoestring.data.families import AutoSettings, FamilySettings, SampleKind, TrainSection, require_samples
 from shoestring.data.metrics import METRICS, Metric, Task, loss_of, no_metric
 from shoestring.data.source import ImageSettings, Source, StatedKind, TextSettings
-from shoestring.data.split_settings import Split
+from shoestring.data.split_settings import SPLIT_COLUMN, Split
 from shoestring.data.text_defaults import require_texts_alone, with_text_defaults
 
 MAX_CATEGORIES = 1 << 16
@@ -95,7 +95,7 @@ class Recipe(Record):
     texts: tuple[str, ...] = Field(
         (),
         exclude_if=lambda texts: not texts,
-        description="free text to use as features: words and pairs of words, hashed; default: as above",
+        description="text whose words and pairs of words are features, hashed; with `categorical` it is both",
     )
     kinds: dict[str, StatedKind] = Field(
         {},
@@ -224,19 +224,28 @@ class Recipe(Record):
                 "`kinds`": bool(self.kinds),
                 "`max_categories`": self.max_categories != MAX_CATEGORIES,
                 "`split.time`": bool(self.split.time),
+                "`split.column`": bool(self.split.column),
             }
             require_texts_alone(self.target.model_dump(), given)
         elif self.target.task == "next_token":
             raise ValueError("the task next_token is that of texts: set `text` in the source")
+        self.split.require_alone({name: each.splits for name, each in self.source.items()}, self.main)
         features = (*self.categorical, *self.numeric, *self.dates, *self.texts)
         require_samples(self.train, self.samples)
-        if repeated := sorted({name for name in features if features.count(name) > 1}):
+        # Only a category may be named again, for its words.
+        named = [(*each, *self.numeric, *self.dates) for each in (self.categorical, self.texts)]
+        if repeated := sorted({name for each in named for name in each if each.count(name) > 1}):
             raise ValueError(f"features named twice: {', '.join(repeated)}")
         if leaking := sorted(set(features) & {*self.leaks, self.target.column}):
             raise ValueError(f"named as features, but also in `leaks` or as the target: {', '.join(leaking)}")
         if self.weight and (*features, *self.unused_columns).count(self.weight) > 1:
             raise ValueError(f"{self.weight} is the weight, and is named elsewhere too: remove one of them")
         return self
+
+    @property
+    def split_column(self) -> str:
+        """The column of the main table that names the split of each row; empty: none does."""
+        return SPLIT_COLUMN if self.source[self.main].splits else self.split.column
 
     @property
     def names_features(self) -> bool:
@@ -246,7 +255,14 @@ class Recipe(Record):
     @property
     def unused_columns(self) -> tuple[str, ...]:
         """The columns that are no features, whatever they hold, unless the recipe names them."""
-        named = (self.target.column, self.weight, *self.leaks, *self.split.by, *self.image_columns)
+        named = (
+            self.target.column,
+            self.weight,
+            *self.leaks,
+            *self.split.by,
+            self.split_column,
+            *self.image_columns,
+        )
         return tuple(filter(None, named))
 
     @property

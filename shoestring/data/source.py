@@ -90,8 +90,8 @@ class ImageSettings(Record):
         "path",
         min_length=1,
         description=(
-            "column of a table with the paths of the images, relative to the table's folder; a folder of "
-            "images, and IDX files, have `path`"
+            "column of a table with the images, as bytes in Parquet or Arrow, or with their paths, relative "
+            "to the table's folder; a folder of images, and IDX files, have `path`"
         ),
     )
 
@@ -201,8 +201,8 @@ class Source(Record):
         None,
         exclude_if=lambda image: image is None,
         description=(
-            "the rows are images: in a folder, whose sub-folders are the column `label`; in IDX files; or at "
-            "the paths in a column of a table; only for the main table"
+            "the rows are images: in a folder, whose sub-folders are the column `label`; in IDX files; or in "
+            "a column of a table, or at the paths in it; only for the main table"
         ),
     )
 
@@ -212,6 +212,15 @@ class Source(Record):
         description=(
             "the data is plain text, of which the next byte is predicted: a file, or the files of a folder "
             "whose names end in .txt, .md, .rst or .py"
+        ),
+    )
+
+    splits: bool = Field(
+        False,
+        exclude_if=lambda splits: not splits,
+        description=(
+            "true: the rows are split already, and the name of each file, or that of a folder, names the "
+            "split, such as train.csv, val/cat/7.png or t10k-images-idx3-ubyte; only for the main table"
         ),
     )
 

@@ -31,7 +31,6 @@ from shoestring.evaluation.baselines import (
 )
 from shoestring.evaluation.metrics import Judgement, Targets
 from shoestring.evaluation.openings import count_opening, sealed_split
-from shoestring.evaluation.resampling import RESAMPLES
 from shoestring.evaluation.results import BaselineFit, EvaluationResults, SealedOpening
 from shoestring.evaluation.significance import Predictions, ReportPhase, score_models
 from shoestring.evaluation.split_rows import read_groups, read_target, read_targets, read_weights
@@ -119,7 +118,7 @@ class Evaluation:
             weighted_by=encoding.weight.column if encoding.weight else "",
             resampling_unit="groups" if grouped else "rows",
             unit_count=units.count,
-            resamples=RESAMPLES,
+            resamples=comparison.resamples,
             opening=SealedOpening(number=number, units=units.count, unit=unit),
             model=comparison.scored_models[0],
             baselines=comparison.scored_models[1:],

@@ -48,8 +48,8 @@ ROUNDING = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What a recipe asks of an evaluation beyond the standard metrics: one more of them, the quantile of
-    `quantile_loss`, and the weights of the classes when the predicted one is chosen."""
+    """The requests of a recipe for its evaluation beyond the standard metrics: one more of them, the quantile
+    of `quantile_loss`, and the weights of the classes when the predicted one is chosen."""
 
     metric: Metric | None = None
     quantile: float = MEDIAN

@@ -28,7 +28,7 @@ class Opening(StoredRecord):
 def sealed_split(store: Store, manifest: Manifest, split: Split, seed: int) -> str:
     """Return the digest that names the test rows: of the source files, the settings of the split, its seed,
     and where rows were hashed, of the rule and the columns that it ignored. A split by time has its
-    boundaries in place of the seed.
+    boundaries in place of the seed; test rows that the data names have none.
 
     Another choice of features gives another data set, and the same test rows.
     """
@@ -39,8 +39,9 @@ def sealed_split(store: Store, manifest: Manifest, split: Split, seed: int) -> s
         except NotInStore:
             continue
     rule = manifest.split_rule
-    content = {"sources": sources, "split": split.model_dump(mode="json"), "seed": 0 if split.time else seed}
-    if rule is not None and (rule.boundaries or rule.unit in ("distinct rows", "rows")):
+    is_drawn = not split.time and not (rule and "test" in rule.given)
+    content = {"sources": sources, "split": split.model_dump(mode="json"), "seed": seed if is_drawn else 0}
+    if rule is not None and (rule.boundaries or rule.given or rule.unit in ("distinct rows", "rows")):
         content["rule"] = rule.model_dump(mode="json")
     return digest(json.dumps(content, sort_keys=True).encode())
 

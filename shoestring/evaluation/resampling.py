@@ -18,11 +18,15 @@ from statistics import NormalDist
 
 import numpy as np
 
+from shoestring.core.errors import StageStopped
 from shoestring.evaluation.metrics import Statistic
 from shoestring.evaluation.results import Score
 from shoestring.evaluation.units import Floats, SamplingUnits
 
 RESAMPLES = 1000
+MIN_RESAMPLES = 200
+"""With this number of draws, an evaluation that has to stop ends with the intervals that it has."""
+
 CONFIDENCE = 0.95
 MIN_UNITS = 5
 """With fewer units, their spread cannot be estimated."""
@@ -44,8 +48,7 @@ def draws(units: SamplingUnits, seed: int) -> Iterator[Floats]:
 
 @dataclass(frozen=True, slots=True)
 class ResampledMetric:
-    """A measured value, and its value in each draw: float[RESAMPLES], nan where there was nothing to
-    measure."""
+    """A measured value, and its value in each draw: float[draws], nan where there was nothing to measure."""
 
     value: float
     draws: Floats
@@ -75,12 +78,19 @@ def resample(
 ) -> list[ResampledMetric]:
     """Compute each statistic with every unit once, and under the same draws.
 
-    `report` is called before each block of draws, and may raise to stop.
+    `report` is called before each block of draws, and may raise StageStopped: before `MIN_RESAMPLES` it is
+    raised, and later it ends the draws.
     """
     drawn, weights = np.empty((RESAMPLES, len(statistics))), draws(units, seed)
     block = max(1, min(MAX_BLOCK, BLOCK_CELLS // units.count))
     for start in range(0, RESAMPLES, block):
-        report("resampling", start)
+        try:
+            report("resampling", start)
+        except StageStopped:
+            if start < MIN_RESAMPLES:
+                raise
+            drawn = drawn[:start]
+            break
         w = np.stack(list(islice(weights, block)))
         for index, statistic in enumerate(statistics):
             drawn[start : start + block, index] = statistic(w)

@@ -41,10 +41,11 @@ class Predictions:
 
 @dataclass(frozen=True, slots=True)
 class ModelComparison:
-    """The scores of all models, and the calibration of the first."""
+    """The scores of all models, the calibration of the first, and the draws of their intervals."""
 
     scored_models: tuple[ScoredModel, ...]
     calibration: tuple[CalibrationBin, ...]
+    resamples: int
 
 
 def score_models(
@@ -70,12 +71,14 @@ def score_models(
     metrics = [statistics(encoding.task, y, each.values, units, judgement) for each in predictions]
     bins = [] if encoding.task in ("regression", "next_token") else _bins(y, predictions[0].values, units)
     wanted = [statistic for each in metrics for statistic in each.values()] + [each.observed for each in bins]
-    found = iter(resample(wanted, units, seed, report))
+    resampled = resample(wanted, units, seed, report)
+    found = iter(resampled)
     measured = [{metric: next(found) for metric in each} for each in metrics]
     scored = (
         _score_model(each, values, measured[0]) for each, values in zip(predictions, measured, strict=True)
     )
-    return ModelComparison(tuple(scored), tuple(each.calibration_bin(next(found)) for each in bins))
+    calibration = tuple(each.calibration_bin(next(found)) for each in bins)
+    return ModelComparison(tuple(scored), calibration, len(resampled[0].draws))
 
 
 def _score_model(

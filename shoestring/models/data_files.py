@@ -22,8 +22,8 @@ from shoestring.core.errors import DataError, UsageError
 from shoestring.data.source import ImageSettings, Source
 from shoestring.data.sources.data_file import DataFile
 from shoestring.data.sources.files import list_data_files
-from shoestring.data.sources.images.image_tables import open_image_table
-from shoestring.data.sources.open_table import open_table
+from shoestring.data.sources.images.image_tables import ImagePaths
+from shoestring.data.sources.open_table import open_images, open_table
 from shoestring.data.sources.quarantine import Quarantine
 from shoestring.data.sources.untyped_table import UntypedTable
 
@@ -62,7 +62,12 @@ def open_rows(path: Path, image: ImageSettings | None = None) -> InputRows:
 def rows_of(files: Sequence[DataFile], image: ImageSettings | None = None) -> InputRows:
     """Open the files of one table as `open_rows` does."""
     if image is not None:
-        images = open_image_table(image, files, open_table)
+        images = open_images(image, files)
+        if isinstance(images, ImagePaths) and image.column not in images.names:
+            raise DataError(
+                f"{files[0].name} has no column {image.column!r} with images or their paths: it has "
+                f"{', '.join(images.table.names)}"
+            )
         return InputRows(images.names, _one_or_more(_whole(images.batches), _as_read(images.names)))
     table = open_table(files)
     if isinstance(table, UntypedTable):

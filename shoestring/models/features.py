@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -105,11 +105,12 @@ class Features:
                 counted.example = counted.example or str(values[int(np.flatnonzero(unknown)[0])].as_py())
 
 
-def unknown_notes(unknown: Unknown) -> list[str]:
-    """Return a sentence for each category of which the model does not know enough values."""
+def unknown_notes(unknown: Unknown, texts: Sequence[str]) -> list[str]:
+    """Return a sentence for each category of which the model does not know enough values. `texts`: the
+    columns whose words it reads, too."""
     return [
         f"column {name}: {100 * each.share:.1f}% of {each.rows:,} values are unknown to the model, such "
-        f"as {each.example!r}: read as missing"
+        f"as {each.example!r}: read {'by their words alone' if name in texts else 'as missing'}"
         for name, each in unknown.items()
         if each.share > MAX_UNKNOWN_SHARE
     ]

@@ -132,7 +132,7 @@ class Rows:
     @property
     def notes(self) -> list[str]:
         """Sentences about values that were read as missing."""
-        return [*self._inputs.notes, *unknown_notes(self.unknown)]
+        return [*self._inputs.notes, *unknown_notes(self.unknown, self._model.record.inputs.texts)]
 
 
 def joined_columns(kept: Mapping[str, Any], predicted: Mapping[str, Any]) -> dict[str, Any]:

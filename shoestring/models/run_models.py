@@ -29,7 +29,7 @@ class RunPredictions(StoredRecord):
 
 
 def is_prediction(store: Store, run_id: str) -> bool:
-    """Whether a run is one of the pipeline `shoestring-predict`, by its decisions."""
+    """Return whether a run is one of the pipeline `shoestring-predict`, by its decisions."""
     return any(store.list(store_layout.decisions(run_id, "predict")))
 
 

@@ -53,7 +53,7 @@ def plain_lines(page: DataPage) -> list[str]:
 def summary_lines(page: DataPage) -> list[str]:
     """Return the rows, the splits and what will be predicted, a line each."""
     if page.texts is not None:
-        return [*_text_lines(page, page.texts), page.prediction]
+        return [*_text_lines(page, page.texts), page.prediction, *page.remarks]
     rows = quantity(page.rows, "row") if page.is_whole else f"about {quantity(page.rows, 'row')}"
     parts = "all read" if page.is_whole else f"{count(page.rows_read)} of them read"
     of = f" ({page.sample})" if page.sample else ""

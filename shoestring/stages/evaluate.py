@@ -11,6 +11,7 @@ from shoestring.core.types import Need, StageOutcome
 from shoestring.data.recipe import Recipe
 from shoestring.data.storage.blobs import put_blob
 from shoestring.evaluation import evaluate
+from shoestring.evaluation.resampling import RESAMPLES
 from shoestring.stages.work import StageProgress, Work
 
 # Measured on flights: 2.2 s with a network, and 1.7 s more with trees for the import of LightGBM; most of the
@@ -62,7 +63,8 @@ def run(work: Work) -> StageOutcome:
         key=key,
         rows=results.rows,
         metrics=results.quality,
-        # A run with more money could train the baseline that is missing.
-        only_its_run=any(each.startswith(evaluate.NO_TIME) for each in results.skipped_baselines.values()),
+        # A run with more money could train the baseline that is missing, or resample more often.
+        only_its_run=results.resamples < RESAMPLES
+        or any(each.startswith(evaluate.NO_TIME) for each in results.skipped_baselines.values()),
         records={"evaluation.json": key},
     )

@@ -32,7 +32,7 @@ class Measurements:
     def __init__(self, task: TrainingTask, state: TrainingState, costs: StepCosts, step_s: float) -> None:
         """`step_s`: the expected seconds of the first step."""
         self._task, self._state, self.costs = task, state, costs
-        self.guard = Guard(task.meter, step_s=step_s, exit_s=costs.exit_s)
+        self.guard = Guard(task.meter, step_s=step_s, exit_s=costs.reserved_s)
         self.started_s = self.saved_s = task.clock.monotonic_s()
         self.steps = NO_STEPS
         # The loader's times now, and where the time of the last seconds went.
@@ -84,11 +84,11 @@ class Measurements:
 
     def record_validation(self, seconds: float) -> None:
         self.costs.record_validation(seconds)
-        self.guard.exit_s = self.costs.exit_s
+        self.guard.exit_s = self.costs.reserved_s
 
     def record_checkpoint(self, seconds: float) -> None:
         self.costs.record_checkpoint(seconds)
-        self.guard.exit_s = self.costs.exit_s
+        self.guard.exit_s = self.costs.reserved_s
 
     def _spent_s(self, now_s: float, ends_s: float) -> float:
         """Return the seconds of the budget that all starts used: where the money ends this one, the seconds

@@ -27,6 +27,7 @@ from shoestring.training.contracts import (
 from shoestring.training.control.controller import CONTROLLER_VERSION, Controller
 from shoestring.training.control.memory import remember
 from shoestring.training.control.step_costs import StepCosts
+from shoestring.training.losses.fitting import FIT_S
 from shoestring.training.measurements import NO_TIMES, Measurements, first_step_s
 from shoestring.training.model_record import add_sample_range
 from shoestring.training.task import TrainingTask
@@ -34,6 +35,13 @@ from shoestring.training.training_state import LEARNER, restored_state
 from shoestring.training.window_log import Reading, TrainingStart, WindowLog, WindowRecord
 
 SIZING_ROWS = 4096
+PREDICTING = 2.0
+"""Times that the predictions for the temperature may take as long as a validation."""
+
+MAX_FIT_SHARE = 0.05
+"""The largest share of a training's time that is reserved for the temperature. A shorter training fits it
+if time is left."""
+
 REPORT_EVERY_S = 0.2
 
 
@@ -58,7 +66,7 @@ class Session:
 
     def __init__(self, task: TrainingTask, learner: Learner) -> None:
         self.task, self.learner = task, learner
-        costs = StepCosts(self._estimate_validation_s())
+        costs = self._step_costs()
         row_s = costs.validation_s / len(task.validation)
         setup = task.setup(learner.batch_rows, learner.by_rounds)
         rows_per_s = setup.first_batch_rows / first_step_s(row_s, setup.first_batch_rows)
@@ -92,6 +100,14 @@ class Session:
         if task.earlier.members and saved is None:
             # From now on no start trains them again.
             self.save()
+
+    def _step_costs(self) -> StepCosts:
+        """Return the expected costs, with a reserve for the temperature if it is a small part."""
+        task, validation_s = self.task, self._estimate_validation_s()
+        left_s = task.meter.seconds_left(task.clock.monotonic_s())
+        if task.fits_temperature and FIT_S + PREDICTING * validation_s <= MAX_FIT_SHARE * left_s:
+            return StepCosts(validation_s, FIT_S, PREDICTING)
+        return StepCosts(validation_s)
 
     def _load(self) -> tuple[SavedTraining | None, str]:
         """Return the checkpoint of this training, and a sentence about those that cannot be used."""

@@ -57,6 +57,11 @@ class TrainingTask:
     earlier: EarlierMembers = NO_MEMBERS
 
     @property
+    def fits_temperature(self) -> bool:
+        """True if the probabilities get a temperature after the training; of a blend its weights have it."""
+        return bool(self.encoding.classes) and not self.is_member
+
+    @property
     def learner_settings(self) -> LearnerSettings:
         """The settings of its one learner. Raises TypeError for a family that has several."""
         if not isinstance(self.settings, LearnerSettings):

@@ -141,7 +141,7 @@ def test_a_run_whose_workflow_was_deleted_is_started_again_from_its_records(lab:
 
 
 def test_a_run_without_a_summary_ends_with_the_reason_of_its_route_step(lab: RemoteLab) -> None:
-    told = {"route": "no run of slice in this store was evaluated", "settle": "there is no run called 'mine'"}
+    told = {"route": "no run of slice in this store was evaluated", "settle": "the store does not answer"}
     failed = {
         "type": "Pod",
         "phase": "Failed",
@@ -159,6 +159,27 @@ def test_a_run_without_a_summary_ends_with_the_reason_of_its_route_step(lab: Rem
     assert ran.err.strip().endswith(f"wrote no summary: route predict: failed: {told['route']}")
     del steps["route"]
     assert f"wrote no summary: settle: failed: {told['settle']}" in lab.on("watch", "mine").err
+
+
+def test_a_run_that_its_first_route_step_refused_to_begin_has_one_reason(lab: RemoteLab) -> None:
+    why = "no run of slice in this store was evaluated"
+    empty = {"parameters": [{"name": "summary", "value": ""}]}
+    route = {"templateName": "route", "phase": "Failed", "message": why, "startedAt": "1"}
+    route["inputs"] = {"parameters": [{"name": "stage", "value": "predict"}]}
+    settle = {"templateName": "settle", "phase": "Succeeded", "outputs": empty, "startedAt": "2"}
+    nodes = {
+        each["templateName"]: {
+            "type": "Pod",
+            "name": each["templateName"],
+            "displayName": each["templateName"],
+        }
+        | each
+        for each in (route, settle)
+    }
+    add_workflow(lab, "mine", {"phase": "Failed", "nodes": nodes})
+    ran = lab.on("watch", "mine")
+    assert (ran.code, ran.out.splitlines()) == (1, [f"route predict: failed: {why}", "settle: succeeded"])
+    assert ran.err.strip().endswith(f"mine ended as Failed: route predict: failed: {why}")
 
 
 def test_a_prediction_whose_workflow_was_deleted_is_started_again_as_one(lab: RemoteLab) -> None:

@@ -130,5 +130,12 @@ def test_invalid_input_of_an_engine_is_reported(
     assert (ran.code, reason in ran.err) == (2, True), ran.err
 
 
-def test_settling_an_unknown_run_is_bad_usage(pods: Pods) -> None:
-    assert pods.settle().code == 2
+def test_the_exit_step_of_a_run_that_was_never_begun_adds_no_second_reason(
+    pods: Pods, tmp_path: Path
+) -> None:
+    files = tmp_path / "report.html", tmp_path / "summary.json"
+    settled = pods.settle("--page", files[0], "--summary", files[1])
+    assert (settled.code, settled.err) == (0, "")
+    assert "by-hand was never begun, so there is nothing to settle" in settled.out
+    assert [path.read_text() for path in files] == [settled.out.strip(), ""]
+    assert not list((pods.store / "ledger").glob("*"))

@@ -4,6 +4,7 @@ the open reservations.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -13,7 +14,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from commands import Finished, Ran
+from commands import Finished, Ran, command, shoestring
 from exec_runs import Exec
 
 MEGABYTE = 1 << 20
@@ -131,3 +132,51 @@ def test_a_full_disk_of_temporary_files_is_not_taken_for_damaged_data(
     ran = Ran(ended.returncode, ended.stdout, ended.stderr)
     check_reports_full_disk(ran)
     assert str(small_disk) in ran.err and "damaged" not in ran.err
+
+
+def run_line(finished: Finished, tmp_path: Path) -> list[str]:
+    paths = ("--world", finished.world, "--store", tmp_path / "store", "--out", tmp_path / "out")
+    return [str(word) for word in ("run", finished.recipe, *paths)]
+
+
+def test_a_run_without_space_for_temporary_files_is_not_begun(
+    small_disk: Path, finished: Finished, tmp_path: Path
+) -> None:
+    fill(small_disk, 0)
+    ran = shoestring(*run_line(finished, tmp_path), env={"TMPDIR": str(small_disk)})
+    check_reports_full_disk(ran)
+    assert f"no space left for temporary files in {small_disk}: 0 bytes are free" in ran.err
+    assert "free some space, or set TMPDIR to a folder on a larger disk" in ran.err
+    assert not (tmp_path / "store").exists() and not (tmp_path / "out").exists()
+
+
+def test_a_run_whose_temporary_files_fill_the_disk_between_two_stages_names_the_disk(
+    small_disk: Path, finished: Finished, tmp_path: Path
+) -> None:
+    process = subprocess.Popen(
+        command(*run_line(finished, tmp_path)),
+        env=os.environ | {"TMPDIR": str(small_disk)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    told = ""
+    while "ingest: done" not in told and (line := process.stderr.readline()):
+        told += line
+    with (small_disk / "ballast").open("wb", buffering=0) as ballast:
+        while process.poll() is None:
+            with contextlib.suppress(OSError):
+                ballast.write(bytes(MEGABYTE))
+    told += process.stderr.read()
+    check_reports_full_disk(Ran(process.returncode, "", told))
+    assert told.rstrip().splitlines()[-1].startswith("shoestring: no space left"), told
+    assert str(small_disk) in told.rstrip().splitlines()[-1], told
+
+
+def test_a_folder_of_temporary_files_that_does_not_exist_is_bad_usage(
+    finished: Finished, tmp_path: Path
+) -> None:
+    ran = shoestring(*run_line(finished, tmp_path), env={"TMPDIR": str(tmp_path / "absent")})
+    assert ran.code == 2, ran.err
+    assert f"cannot write temporary files to {tmp_path / 'absent'}: no such file or folder" in ran.err

@@ -52,7 +52,6 @@ TAKES_RUN = {
     ("runs", "compare", "RUN"): (),
     ("ledger", "show"): (),
     ("approve",): ("--by", "ann"),
-    ("settle", "--run-id"): (),
     ("stage", "ingest", *DECISION, "--run-id"): (),
 }
 NO_WORLD = ("compile", "new", "world", "init")
@@ -80,8 +79,9 @@ def test_every_command_that_writes_or_takes_a_run_is_tried_here() -> None:
         if {"out", "into", "key_to", "page", "summary"} & set(parameters):
             assert words[0] in writers, words
         if {"run_id", "run", "resume", "first", "target", "account"} & set(parameters):
-            # These name something else, and `route` may admit a new run.
-            assert words[0] in takers | {"route", "compile", "upload", "init"}, words
+            # These name something else, `route` may admit a new run, and `settle` follows a route step that
+            # may have refused to.
+            assert words[0] in takers | {"route", "settle", "compile", "upload", "init"}, words
 
 
 def filled(finished: Finished, words: tuple[str, ...]) -> list[str]:

@@ -35,6 +35,12 @@ def of(folder: Path, rows: list[dict[str, object]], name: str = "rows.csv") -> P
     return folder / name
 
 
+def with_shops(rows: pa.Table, street: int) -> pa.Table:
+    """Add the column `shop`: 20 names of several words that repeat, the first of them in more rows."""
+    names = [f"shop {row % 20 * (row < 40)} of street {street}" for row in range(rows.num_rows)]
+    return rows.append_column("shop", pa.array(names))
+
+
 def recipe_of(path: Path, **changes: Any) -> Recipe:
     return Recipe.model_validate(
         {"name": "mine", "source": {"rows": {"path": path}}, "target": {"column": "y"}} | changes

@@ -60,6 +60,29 @@ def test_a_few_late_words_are_missing_and_named_with_their_row(tmp_path: Path) -
     assert (row["reason"], row["column"], row["value"]) == ("a is not a whole number", "a", "late")
 
 
+@pytest.mark.parametrize(("late", "damaged"), [("1,2,checked\n", 1), ("1,2,  \n", 0)])
+def test_a_late_value_in_a_column_without_a_name_is_named_with_its_row(
+    tmp_path: Path, late: str, damaged: int
+) -> None:
+    text = "a,y,\n" + "1,2,\n" * 3000 + late + "3,4,\n"
+    _, manifest, store = ingested(recipe_of(of(tmp_path, text)), tmp_path)
+    assert [*manifest.columns] == ["rows.a", "rows.y"]
+    assert manifest.unread == ({"rows: column_3 has no name": 1} if damaged else {})
+    assert manifest.rows == 3002
+    if damaged:
+        [row] = quarantined_rows(store, manifest)
+        assert (row["row"], row["value"], row["column"]) == (3002, "checked", "column_3")
+
+
+def test_many_late_values_in_a_column_without_a_name_are_refused_with_the_key(tmp_path: Path) -> None:
+    text = "a,y,\n" + "1,2,\n" * 3000 + "1,2,checked\n" * 1001
+    path = of(tmp_path, text)
+    with pytest.raises(
+        DataError, match=r"column_3 has no name.*1,001 such as 'checked' up to row 4,002: name"
+    ):
+        ingested(recipe_of(path), tmp_path)
+
+
 @pytest.mark.parametrize("encoding", ["cp1252", "utf-16", "utf-16-le", "cp1251", "utf-8-sig", "shift_jis"])
 @pytest.mark.parametrize("rows_before", [0, 200_000])
 def test_text_in_another_encoding_is_read_also_where_its_first_megabyte_is_ascii(

@@ -16,8 +16,8 @@ from source_folder import WRITERS, csv_of, parquet_of
 from shoestring.core.errors import DataError, RecipeError
 from shoestring.data.inspect.page import inspect_data, page_of_run
 from shoestring.data.source import ImageSettings, Source, TextSettings
+from shoestring.data.sources.data_file import DataFile
 from shoestring.data.sources.files import estimate_size, list_data_files
-from shoestring.data.sources.folders.folder_keys import folder_keys
 from shoestring.models.data_files import open_rows, read_whole
 
 ROWS = 20
@@ -43,9 +43,13 @@ def read(folder: Path, store: Path, **changes: object) -> pa.Table:
     return table_of(found, manifest, "rows")
 
 
+def keys_of(name: str) -> dict[str, str | None]:
+    return DataFile(Path(name), name).keys
+
+
 def test_the_keys_of_a_file_are_those_of_its_folders_without_escapes() -> None:
-    assert folder_keys("a=1/b=x%2Fy%20z/part=2.csv") == {"a": "1", "b": "x/y z"}
-    assert folder_keys("plain/=3/a=__HIVE_DEFAULT_PARTITION__/b=/c=d=e/0.csv") == {
+    assert keys_of("a=1/b=x%2Fy%20z/part=2.csv") == {"a": "1", "b": "x/y z"}
+    assert keys_of("plain/=3/a=__HIVE_DEFAULT_PARTITION__/b=/c=d=e/0.csv") == {
         "a": None,
         "b": None,
         "c": "d=e",

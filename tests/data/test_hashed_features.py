@@ -11,11 +11,25 @@ import pytest
 from data_files import preprocessed, recipe_of, table_of
 
 from shoestring.core.errors import RecipeError
+from shoestring.data.formats.dictionaries import read_dictionaries
 from shoestring.data.inspect.page import inspect_data
+from shoestring.data.loading.open_split import open_split, require_encoding
+from shoestring.data.recipe import Recipe
+from shoestring.data.split_settings import SPLITS
+from shoestring.data.storage.blobs import open_blob
 from shoestring.data.transforms.encode import HASHED_CODES, Dictionary
-from shoestring.data.transforms.hashing.hashed_text import BUCKETS, hashed_names, hashed_texts, is_free_text
+from shoestring.data.transforms.hashing.hashed_text import (
+    BUCKETS,
+    MIN_SHARED_VALUES,
+    hashed_names,
+    hashed_texts,
+    look_at,
+)
+from shoestring.evaluation.baselines import predict_trees, train_trees
+from shoestring.evaluation.split_rows import read_targets
 
 ROWS = 400
+NOT_NAMED = "not named under `categorical`, `numeric`, `dates` or `texts`"
 FILLERS = ["the", "of", "a", "in", "my", "this", "that", "was", "is", "on", "it", "to", "we"]
 
 
@@ -66,6 +80,104 @@ def test_the_data_page_shows_free_text_and_the_recipe_overrides_it(tmp_path: Pat
     assert {each.name for each in manifest.encoding.features} <= {"town", *hashed_names("name")}
 
 
+def inspections(folder: Path, names: int = 150, **columns: list[str]) -> Path:
+    """Write four rows for each of these names of three words, whose target depends on the first word."""
+    lines = [",".join(["name", "x", *columns, "y"])]
+    for row in range(4 * names):
+        number = row % names
+        kind = ("subway", "sushi")[number % 2]
+        others = [values[row % len(values)] for values in columns.values()]
+        cells = [f"{kind.upper()} no {number}", str(row % 7), *others, ("good", "bad")[number % 2]]
+        lines.append(",".join(cells))
+    path = folder / "inspections.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def use_of(recipe: Recipe, name: str) -> tuple[str, str]:
+    return next((each.use, each.reason) for each in inspect_data(recipe).columns if each.name == name)
+
+
+def test_text_that_repeats_with_many_values_is_a_category_and_its_words(tmp_path: Path) -> None:
+    path = inspections(tmp_path, towns=[*"abc"])
+    # One name has the rows that a code takes.
+    path.write_text(path.read_text() + "SUBWAY no 0,1,a,good\n" * 9)
+    recipe = recipe_of(path)
+    assert use_of(recipe, "name") == (
+        "category and words",
+        f"150 values; its words are hashed into {BUCKETS} numbers",
+    )
+    assert use_of(recipe, "towns") == ("categorical", "3 values")
+    _, manifest, store = preprocessed(recipe, tmp_path / "run")
+    features = {each.name: each for each in require_encoding(manifest).features}
+    assert features["name"].has_words and not features["towns"].has_words
+    assert {*hashed_names("name")} & {*features} and not {*hashed_names("towns")} & {*features}
+    train = table_of(store, manifest, "train")
+    stored = np.column_stack([train[name].to_numpy() for name in hashed_names("name")])
+    dictionary = read_dictionaries(open_blob(store, require_encoding(manifest).dictionary_sha256))["name"]
+    for code, row in zip(train["name"].to_pylist(), stored, strict=True):
+        assert (row == hashed_texts([dictionary.values[code - 1]])[0]).all()
+
+
+def test_a_value_without_a_code_is_known_by_its_words(tmp_path: Path) -> None:
+    """Each name has four rows, too few for a code, so that only its words predict the target."""
+    path = inspections(tmp_path, town=[f"t{number}" for number in range(150)])
+    recipe = recipe_of(path, split={"by": ["town"]})
+    assert use_of(recipe, "name")[0] == "text"
+    _, manifest, store = preprocessed(recipe, tmp_path / "run")
+    encoding = require_encoding(manifest)
+    read = {split: open_split(store, manifest, split) for split in SPLITS}
+    trees = train_trees(encoding, read["train"], read["val"], 0, 1, lambda rounds: None)
+    found = predict_trees(encoding, trees, read["test"]).argmax(axis=1)
+    assert (found == read_targets(read["test"])).mean() > 0.95
+
+
+@pytest.mark.parametrize(
+    ("keys", "use", "kinds"),
+    [
+        ({"categorical": ["name"]}, ("categorical", "`categorical`"), {"categorical"}),
+        ({"texts": ["name"]}, ("text", "`texts`"), {"numeric"}),
+        (
+            {"categorical": ["name"], "texts": ["name"]},
+            ("category and words", "`categorical` and `texts`"),
+            {"categorical", "numeric"},
+        ),
+        ({"numeric": ["x"]}, ("not used", NOT_NAMED), set()),
+    ],
+)
+def test_a_recipe_that_names_features_decides_between_category_and_words(
+    keys: dict[str, list[str]], use: tuple[str, str], kinds: set[str], tmp_path: Path
+) -> None:
+    recipe = recipe_of(inspections(tmp_path), **keys)
+    assert use_of(recipe, "name") == use
+    _, manifest, _ = preprocessed(recipe, tmp_path / "run")
+    features = require_encoding(manifest).features
+    assert {each.kind for each in features if each.name.startswith("name")} == kinds
+
+
+@pytest.mark.parametrize(
+    ("values", "is_shared"),
+    [
+        ([f"one of {index % MIN_SHARED_VALUES}" for index in range(500)], True),
+        ([f"one of {index % (MIN_SHARED_VALUES - 1)}" for index in range(500)], False),
+        ([f"Ann Lee{index % 200}" for index in range(500)], False),
+        ([f"one of {index}" for index in range(500)], False),
+        ([None] * 500, False),
+    ],
+)
+def test_words_are_shared_by_many_values_of_several_words_that_repeat(
+    values: list[str | None], is_shared: bool
+) -> None:
+    assert look_at(pa.chunked_array([pa.array(values, pa.string())])).is_shared == is_shared
+
+
+def test_labels_of_a_category_with_words_are_compared(tmp_path: Path) -> None:
+    path = inspections(tmp_path)
+    path.write_text(path.read_text() + "SUBWAY no 0.,1,good\n" * 9)
+    (finding,) = inspect_data(recipe_of(path)).findings
+    assert "'SUBWAY no 0'" in finding and "'SUBWAY no 0.'" in finding
+
+
 def test_a_column_of_numbers_is_no_text(tmp_path: Path) -> None:
     (path := tmp_path / "rows.csv").write_text("x,y\n" + "1,0\n2,1\n" * 50)
     recipe = recipe_of(path, texts=["x"])
@@ -86,7 +198,7 @@ def test_a_column_of_numbers_is_no_text(tmp_path: Path) -> None:
 def test_free_text_differs_from_row_to_row_and_has_several_words(
     values: list[str | None], is_free: bool
 ) -> None:
-    assert is_free_text(pa.chunked_array([pa.array(values, pa.string())])) == is_free
+    assert look_at(pa.chunked_array([pa.array(values, pa.string())])).is_free == is_free
 
 
 def test_hashed_text_ignores_case_and_keeps_the_order_of_neighbours() -> None:

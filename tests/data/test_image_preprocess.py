@@ -13,8 +13,8 @@ from shoestring.core.datasets import IMAGE_COLUMN, StoredField
 from shoestring.core.errors import DataError
 from shoestring.core.types import Format
 from shoestring.data.loading.open_split import open_split
+from shoestring.data.split_settings import SPLITS
 from shoestring.data.transforms.preprocess import preprocess
-from shoestring.data.transforms.split import SPLITS
 
 
 @pytest.mark.parametrize("format", Format)

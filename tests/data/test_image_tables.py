@@ -92,7 +92,7 @@ def test_colour_images_in_idx_files_keep_their_channels(tmp_path: Path) -> None:
     ("name", "data", "error"),
     [
         ("train-images-idx3-ubyte", idx_bytes(noise(8))[:-30], "truncated.*promises 8 rows.*after row 6"),
-        ("train-images-idx3-ubyte", idx_bytes(noise(8)) + b"more", "goes on after the 8 rows"),
+        ("train-images-idx3-ubyte", idx_bytes(noise(8)) + b"more", "has more bytes after the 8 rows"),
         ("train-images-idx3-ubyte", b"\0\0\x0d\x03" + bytes(12), "no IDX file of whole numbers"),
         ("train-images-idx3-ubyte", idx_bytes(noise(8).reshape(8, 24)), "of shape"),
         ("train-images-idx3-ubyte", idx_bytes(noise(9)), "holds 9 images, and .* labels"),

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from data_files import recipe_of
+from data_files import recipe_of, with_shops
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,12 +26,12 @@ from shoestring.data.formats.dictionaries import read_dictionaries
 from shoestring.data.loading.open_split import require_encoding
 from shoestring.data.recipe import Recipe
 from shoestring.data.retention.garbage import find_garbage
+from shoestring.data.split_settings import SPLITS
 from shoestring.data.storage.blobs import open_blob, save_manifest
 from shoestring.data.storage.part_writer import REUSING, PartWriter, open_part
 from shoestring.data.transforms.encode import MIN_CATEGORY_ROWS, RunningMoments
 from shoestring.data.transforms.ingest import ingest
 from shoestring.data.transforms.preprocess import preprocess
-from shoestring.data.transforms.split import SPLITS
 
 Cell = int | float | str | None
 
@@ -209,15 +209,16 @@ def features_of(manifest: Manifest) -> dict[str, str]:
 
 
 def test_kinds_of_the_first_version_stay(tmp_path: Path) -> None:
-    """The column `word` has single words at first, then as many sentences; the target has a third class."""
+    """At first, `word` has single words, and `shop` names that repeat; the target gets a third class."""
     recipe, files = recipe_of(tmp_path, leaks=["id"]), Files(tmp_path)
-    present = {f"{number}.csv": rows_of(number) for number in range(5)}
+    present = {f"{number}.csv": with_shops(rows_of(number), number) for number in range(5)}
     files.encode(recipe, present)
-    sentences = [f"sentence {number} of very many free words" for number in range(295)]
-    grown = {**present, "9.csv": rows_of(9, 295).set_column(2, "word", pa.array(sentences))}
-    assert "word" not in features_of(Files(tmp_path / "cold").encode(recipe, grown))
-    assert features_of(files.encode(recipe, grown))["word"] == "categorical"
-    third = rows_of(9).set_column(4, "y", pa.array(["maybe"] * 60))
+    late = pa.array([f"sentence {number} of very many free words" for number in range(295)])
+    grown = present | {"9.csv": rows_of(9, 295).set_column(2, "word", late).append_column("shop", late)}
+    assert not {"word", "shop"} & {*features_of(Files(tmp_path / "cold").encode(recipe, grown))}
+    found = features_of(files.encode(recipe, grown))
+    assert found["word"] == found["shop"] == "categorical" and "shop_words_00" in found
+    third = with_shops(rows_of(9), 9).set_column(4, "y", pa.array(["maybe"] * 60))
     with pytest.raises(RecipeError, match="3 distinct values, which does not fit the task binary"):
         files.encode(recipe, {**present, "9.csv": third})
 

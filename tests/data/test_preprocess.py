@@ -17,9 +17,10 @@ from shoestring.core.datasets import GROUP_COLUMN, StoredField
 from shoestring.core.errors import DataError, RecipeError
 from shoestring.core.types import Format
 from shoestring.data.formats.readers import open_rows
+from shoestring.data.split_settings import SPLITS
 from shoestring.data.storage.blobs import open_blob
 from shoestring.data.transforms.preprocess import preprocess
-from shoestring.data.transforms.split import SPLITS, assign_splits
+from shoestring.data.transforms.split import assign_splits
 
 
 def some(count: int) -> list[dict[str, object]]:

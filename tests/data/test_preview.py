@@ -20,7 +20,8 @@ from shoestring.data.inspect.sample import read_samples
 from shoestring.data.inspect.tables.table_sample import WHOLE_BYTES, SampleSize
 from shoestring.data.recipe import Recipe
 from shoestring.data.recipe_files import find_recipe
-from shoestring.data.transforms.split import SPLITS, assign_table
+from shoestring.data.split_settings import SPLITS
+from shoestring.data.transforms.split import assign_table
 
 
 def preview(recipe: Recipe, whole_bytes: int = WHOLE_BYTES) -> str:

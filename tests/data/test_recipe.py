@@ -97,6 +97,7 @@ def test_an_unknown_recipe_lists_the_included_ones() -> None:
         (LEAST + "main: other", "`main` is 'other'"),
         (LEAST + "joins: [{table: weather, by: [hour], columns: [temp]}]", "'weather'"),
         (LEAST + "numeric: [a, a]", "named twice: a"),
+        (LEAST + "categorical: [b]\ntexts: [a, b]\nnumeric: [a]", "named twice: a"),
         (LEAST + "numeric: [y]", "also in `leaks` or as the target: y"),
         (LEAST + "leaks: [a]\ncategorical: [a]", "also in `leaks` or as the target: a"),
         (

@@ -11,7 +11,7 @@ from data_files import recipe_of
 from test_increments import Files, assert_equal, rows_of
 
 from shoestring.core.datasets import Manifest, SplitRule, StoredField
-from shoestring.data.transforms.split import SPLITS
+from shoestring.data.split_settings import SPLITS
 
 
 def group_fields(manifest: Manifest) -> tuple[StoredField, ...]:

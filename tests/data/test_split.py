@@ -14,13 +14,13 @@ from shoestring.data.recipe import Recipe
 from shoestring.data.split_settings import Split
 from shoestring.data.transforms.split import (
     MIN_DISTINCT_ROWS,
-    Indices,
     SplitAssignment,
-    _mix,
     assign_splits,
     assign_table,
     count_repeats,
 )
+from shoestring.data.transforms.splits.given_split import Indices
+from shoestring.data.transforms.splits.row_hashes import mix
 
 BY_DAY = Split(by=("month", "day"))
 
@@ -197,7 +197,7 @@ def test_appended_rows_move_no_row_whatever_parts_hold_them(seed: int, cuts: lis
 
 def test_row_hashes_are_splitmix64() -> None:
     # The first outputs for seed 1234567 in Vigna's splitmix64.c.
-    assert _mix(np.arange(3, dtype=np.uint64), np.uint64(1234567)).tolist() == [
+    assert mix(np.arange(3, dtype=np.uint64), np.uint64(1234567)).tolist() == [
         6457827717110365317,
         3203168211198807973,
         9817491932198370423,

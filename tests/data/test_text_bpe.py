@@ -19,8 +19,8 @@ from shoestring.core.errors import DataError
 from shoestring.core.interfaces import Store
 from shoestring.core.types import Format
 from shoestring.data.recipe import Recipe
-from shoestring.data.split_settings import Split
-from shoestring.data.transforms.split import SPLITS, assign_splits
+from shoestring.data.split_settings import SPLITS, Split
+from shoestring.data.transforms.split import assign_splits
 from shoestring.data.transforms.texts.bpe_tokens import PIECE_CHARACTERS, token_texts, train_bpe
 from shoestring.evaluation.text_baselines import stored_texts
 

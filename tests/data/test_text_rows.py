@@ -15,8 +15,8 @@ from shoestring.core.datasets import GROUP_COLUMN, TARGET_COLUMN, TOKENS_COLUMN,
 from shoestring.core.errors import DataError
 from shoestring.core.types import Format
 from shoestring.data.loading.open_split import open_split
+from shoestring.data.split_settings import SPLITS
 from shoestring.data.transforms.preprocess import preprocess
-from shoestring.data.transforms.split import SPLITS
 from shoestring.data.transforms.texts.byte_tokens import PADDING, START, ByteTokens
 from shoestring.data.transforms.texts.token_rows import pack_rows
 

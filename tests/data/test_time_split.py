@@ -16,8 +16,7 @@ from shoestring.core.interfaces import Store
 from shoestring.data.inspect.guess import guess_recipe
 from shoestring.data.inspect.page import inspect_data, page_of_run
 from shoestring.data.inspect.recipe_text import recipe_text
-from shoestring.data.split_settings import Split
-from shoestring.data.transforms.split import SPLITS
+from shoestring.data.split_settings import SPLITS, Split
 from shoestring.data.transforms.times import time_split
 from shoestring.evaluation.openings import sealed_split
 
@@ -74,6 +73,13 @@ def test_rows_of_one_time_are_one_unit_and_go_to_one_split(tmp_path: Path) -> No
     numbers, ids = test["n"].to_pylist(), test[GROUP_COLUMN].to_pylist()
     units = {(int(n) // 37, unit) for n, unit in zip(numbers, ids, strict=True)}
     assert len(units) == len(days[2]) == len({unit for _, unit in units})
+
+
+def test_a_split_that_few_times_make_uneven_is_named_with_its_rows(tmp_path: Path) -> None:
+    rows = [row | {"sold_on": f"20{20 + min(index // 300, 3)}-01-01"} for index, row in enumerate(sold())]
+    notes = inspect_data(recipe_of(of(tmp_path, rows), **BY_TIME)).notes
+    named = [note for note in notes if "and not 10%, since many have the same sold_on" in note]
+    assert [note.split(" rows")[0] for note in named] == ["val gets 300 of 1,000"]
 
 
 def test_where_no_time_repeats_each_row_is_a_unit(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from shoestring.evaluation.evaluate import (
     EvaluationRequest,
     evaluate,
 )
+from shoestring.evaluation.resampling import MIN_RESAMPLES, RESAMPLES
 from shoestring.evaluation.results import EvaluationResults
 from shoestring.spending.meter import Meter
 from shoestring.training.families.boosted.settings import BASELINE
@@ -211,6 +212,22 @@ def test_evaluation_can_be_stopped_in_every_phase(tmp_path: Path, where: str) ->
 
     with pytest.raises(StageStopped, match=where):
         evaluate(evaluation_request(data_key, true_predictor("binary")), store, CLOCK, report)
+
+
+def test_an_evaluation_that_is_told_to_stop_late_ends_with_the_intervals_that_it_has(tmp_path: Path) -> None:
+    store, data_key = dataset(tmp_path, "binary", ROWS)
+    trained(store, data_key)
+
+    def report(phase: str, done: int) -> None:
+        if phase == "resampling" and done >= MIN_RESAMPLES:
+            raise StageStopped(phase)
+
+    request = evaluation_request(data_key, true_predictor("binary"))
+    early, whole = evaluate(request, store, CLOCK, report), evaluate(request, store, CLOCK, quiet)
+    assert (early.resamples, whole.resamples) == (MIN_RESAMPLES, RESAMPLES)
+    found, expected = (each.model.scores["log_loss"] for each in (early, whole))
+    assert found.value == expected.value and found.low and expected.low
+    assert found.low == pytest.approx(expected.low, abs=0.1 * (expected.value - expected.low) + 0.003)
 
 
 def test_a_fit_that_would_leave_no_time_for_the_rest_is_given_up(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from shoestring.data.recipe import Recipe
-from shoestring.data.transforms.split import SPLITS, assign_table
+from shoestring.data.split_settings import SPLITS
+from shoestring.data.transforms.split import assign_table
 from shoestring.evaluation.metrics import statistics
 from shoestring.evaluation.resampling import resample
 from shoestring.evaluation.units import make_units

@@ -34,8 +34,10 @@ def probabilities(found: pa.Table) -> Any:
 def test_raw_rows_are_predicted_as_encoded_ones(family: str, target: str, tmp_path: Path) -> None:
     made = trained(tmp_path, family, target)
     inputs = model_at(tmp_path / "model").record.inputs
-    assert {each.name for each in inputs.main} >= {"city", "size", "when", "opened", "fee", "y", "remark"}
-    assert ({*inputs.dates}, inputs.texts) == ({"when", "opened"}, ("remark",))
+    columns = {"city", "size", "when", "opened", "fee", "y", "remark", "shop"}
+    assert {each.name for each in inputs.main} >= columns
+    assert ({*inputs.dates}, inputs.texts) == ({"when", "opened"}, ("remark", "shop"))
+    assert {"shop", "shop_words_00"} <= {each.name for each in made.model.encoding.features}
     days = {"when - opened (days)", "opened - when (days)"}
     assert days & {each.name for each in made.model.encoding.features}
     assert {each.written for each in inputs.main} == {"", "$", "day first"}

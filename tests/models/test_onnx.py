@@ -137,8 +137,8 @@ def test_raw_rows_are_encoded_for_the_graph(tmp_path: Path) -> None:
     inputs = package.load(tmp_path / "model").encode(made.sealed.to_pandas())
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
     assert {name: (each.dtype, each.shape[1:]) for name, each in inputs.items()} == {
-        "code": (np.int32, (7,)),
-        "number": (np.float32, (43,)),
+        "code": (np.int32, (8,)),
+        "number": (np.float32, (75,)),
     }
     assert session.run(["probabilities"], inputs)[0] == pytest.approx(made.predicted, abs=1e-5)
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import onnxruntime
 import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
 import pytest
 from commands import shoestring
 from PIL import Image
@@ -69,6 +72,45 @@ def test_images_are_predicted_from_a_folder_and_from_a_frame(family: str, tmp_pa
     assert "bright/0001.png is not an image of a known format, so nothing is predicted" in ran.err
     with pytest.raises(DataError, match="has no column _image: it holds the bytes of the image files"):
         model.predict(made.sealed.drop_columns(["_image"]))
+
+
+def test_images_in_a_column_are_predicted_with_the_names_of_their_classes(tmp_path: Path) -> None:
+    files = sorted(image_folder(tmp_path / "images", 120).rglob("*.png"))
+    labels = [int(file.parent.name == "bright") for file in files]
+    images = [{"bytes": file.read_bytes(), "path": file.name} for file in files]
+    features = {"label": {"_type": "ClassLabel", "names": ["dark", "bright"]}}
+    table = pa.table({"image": images, "label": labels}).replace_schema_metadata(
+        {"huggingface": json.dumps({"info": {"features": features}})}
+    )
+    pq.write_table(table, tmp_path / "train.parquet", row_group_size=50)
+    recipe = recipe_of(
+        tmp_path / "train.parquet",
+        source={"image": {"size": [4, 6], "channels": 1, "column": "image"}},
+        target={"column": "label"},
+        train={"family": "table_net", "max_epochs": 40, "hidden": [8]},
+        split={"train": 0.5, "val": 0.25, "test": 0.25},
+    )
+    rows = pa.concat_tables([*open_rows(tmp_path / "train.parquet", recipe.image).batches])
+    trained_on(tmp_path, recipe, rows)
+    pq.write_table(table.select(["image"]), tmp_path / "new.parquet")
+    ran = shoestring(
+        *("predict", tmp_path / "model", tmp_path / "new.parquet", "--out", tmp_path / "out.csv"),
+        *("--keep", "image", "--json"),
+    )
+    assert (ran.code, ran.json["rows"]) == (0, 120)
+    found = pa.csv.read_csv(tmp_path / "out.csv")
+    assert found["image"].to_pylist() == [file.name for file in files]
+    names = found["prediction"].to_pylist()
+    right = [file.parent.name == name for file, name in zip(files, names, strict=True)]
+    assert sum(right) > 110
+    pq.write_table(pa.table({"image": [{"bytes": None, "path": "none.png"}]}), tmp_path / "bad.parquet")
+    ran = shoestring("predict", tmp_path / "model", tmp_path / "bad.parquet", "--out", tmp_path / "bad.csv")
+    assert (ran.code, (tmp_path / "bad.csv").exists()) == (1, False)
+    assert "so nothing is predicted" in ran.err and "none.png" in ran.err
+    pq.write_table(table.select(["label"]), tmp_path / "other.parquet")
+    ran = shoestring("predict", tmp_path / "model", tmp_path / "other.parquet", "--out", tmp_path / "bad.csv")
+    assert (ran.code, (tmp_path / "bad.csv").exists()) == (1, False)
+    assert "other.parquet has no column 'image' with images or their paths: it has label" in ran.err
 
 
 @pytest.mark.parametrize(

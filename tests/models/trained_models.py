@@ -18,9 +18,9 @@ from shoestring.backends.folder_store import FolderStore
 from shoestring.data.loading.open_split import open_split
 from shoestring.data.recipe import Recipe
 from shoestring.data.run_records import read_record
+from shoestring.data.split_settings import SPLITS
 from shoestring.data.storage.blobs import load_manifest
 from shoestring.data.transforms.joined_table import JoinedTable
-from shoestring.data.transforms.split import SPLITS
 from shoestring.data.transforms.target import is_known
 from shoestring.models.folder.record import MAX_TABLES_BYTES
 from shoestring.models.folder.write_folder import write_model
@@ -48,13 +48,13 @@ FAMILIES: dict[str, dict[str, object]] = {
 
 
 def table(rows: int = ROWS, seed: int = 0) -> pa.Table:
-    """Return rows with categories, numbers, dates, sums of money as text, free text, a key, and the targets
-    `grade` and `price`."""
+    """Return rows with categories, numbers, dates, sums of money as text, free text, a key, names of several
+    words that repeat, and the targets `grade` and `price`."""
     draw = random.Random(seed)
     columns: dict[str, list[Any]] = {
         name: []
         for name in (
-            *("id", "city", "size", "rooms", "when", "opened", "fee", "y", "remark", "place"),
+            *("id", "city", "size", "rooms", "when", "opened", "fee", "y", "remark", "place", "shop"),
             *("grade", "price"),
         )
     }
@@ -75,6 +75,7 @@ def table(rows: int = ROWS, seed: int = 0) -> pa.Table:
             draw.random(),
             " ".join(draw.sample(WORDS, 4)) + f" {number}",
             place,
+            f"{WORDS[number % 8]} {WORDS[number % 5]} shop {number % 120}",
             "low" if score < 8 else "middle" if score < 10 else "high",
             round(1000 * score, 2),
         )

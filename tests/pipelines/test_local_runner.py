@@ -1,11 +1,13 @@
 """The first lines about a failed local run."""
 
+import json
 import logging
 from pathlib import Path
 
+import pytest
 from kfp import dsl
 
-from shoestring.pipelines.local_runner import first_error, redirect_output, run_locally
+from shoestring.pipelines.local_runner import TRACEBACK, first_error, redirect_output, run_locally
 
 LOG = """\
 04:18:21.125 - INFO - Running pipeline: 'dedupe-rows'
@@ -91,3 +93,16 @@ def test_a_log_that_is_closed_keeps_no_handler(tmp_path: Path) -> None:
         assert "from a library" in (tmp_path / "log.txt").read_text()
     finally:
         root.handlers[:] = before
+
+
+def test_a_run_that_its_first_route_step_refuses_to_begin_has_one_error(
+    laptop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOESTRING_STORE", str(tmp_path / "store"))
+    source = {"rows": {"path": str(tmp_path / "absent.csv")}}
+    recipe = json.dumps({"name": "mine", "source": source, "target": {"column": "y"}})
+    log = tmp_path / "log.txt"
+    assert not run_locally({"recipe": recipe, "run_id": "mine", "world": str(laptop)}, log)
+    assert "absent.csv" in first_error(log).splitlines()[0]
+    text = log.read_text()
+    assert text.count(TRACEBACK) == 1 and "mine was never begun, so there is nothing to settle" in text

@@ -163,6 +163,18 @@ def test_a_row_of_train_is_not_among_those_that_its_category_is_the_mean_of() ->
     assert tables.tables[0][0, 0] == pytest.approx(0.5)
 
 
+def test_a_category_whose_words_are_features_is_the_place_of_its_name() -> None:
+    rows = np.empty(50, np.dtype([("id", "i4"), ("y", "i4")]))
+    rows["id"], rows["y"] = np.arange(50)[::-1], np.arange(50) % 2
+    feature = Feature(name="id", kind="categorical", cardinality=51, has_words=True)
+    encoding = Encoding(features=(feature,), task="binary", classes=("a", "b"), train_prior=(0.5, 0.5))
+    read = samples(rows, encoding)
+    targets = tree_targets(encoding, read["target"])
+    tables = CategoryTables.fitted(encoding, read["code"], targets)
+    for found in (tables.features(read), tables.train_features(read, targets)):
+        assert found[:, 0].tolist() == rows["id"].tolist()
+
+
 def test_a_category_is_read_by_its_codes_where_it_has_enough_rows() -> None:
     """The order of its values is another for numbers above 0, so no order of theirs serves all nodes."""
     draw, rows = np.random.default_rng(0), table(4000, 0)

@@ -24,6 +24,8 @@ from shoestring.core.errors import StageStopped
 from shoestring.spending.meter import Meter, cost_usd
 from shoestring.training.families.table_net.settings import TableNetSettings
 from shoestring.training.loop import CHECKPOINT_EVERY_S
+from shoestring.training.losses.fitting import FIT_S
+from shoestring.training.session import PREDICTING
 from shoestring.training.task import TrainedModel
 
 SMALL = TableNetSettings(max_epochs=10, hidden=(4,), bins=2, batch_rows=64, patience=3)
@@ -119,6 +121,25 @@ def test_the_budget_is_used_up(budget_s: float, step_s: float, validation_s: flo
     exit_s, last_step_s = training.measured.guard.exit_s, 2 * max(0.2, 2 * step_s)
     assert budget_s - clock.at_s <= exit_s + last_step_s + validation_s / 2 + 1e-6
     assert last.learning_rate == 0.0
+
+
+def test_a_training_that_its_money_ends_leaves_time_for_a_temperature_from_all_validation_rows(
+    tmp_path: Path,
+) -> None:
+    """However few of them the last validations read."""
+    clock, validation_s = StillClock(), 0.4
+    endless = SMALL.model_copy(update={"max_epochs": 10**6, "patience": 10**6})
+    meter = Meter(Decimal("0.04"), 0.0, Decimal(1), 60.0)
+    bench = TrainingBench(tmp_path, settings=endless, clock=clock, meter=meter)
+    bench.step_s, bench.validation_s = lambda: 0.1, lambda: validation_s
+    training = bench.training()
+    training.measured.costs.scale_validation(0.25)
+    training.measured.record_validation(validation_s / 4)
+    assert training.measured.costs.whole_validation_s == pytest.approx(validation_s)
+    trained = training.run()
+    assert trained.stop_reason == "the budget or the deadline was reached"
+    left_s = meter.seconds_left(clock.at_s)
+    assert left_s >= FIT_S + PREDICTING * validation_s + training.measured.costs.writing_s
 
 
 @pytest.mark.parametrize("budget_s", [0.0, 0.5, 0.7, 1.0])

@@ -4,49 +4,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from image_nets import ENCODING, Array, encoding_for, image_learner, images, learned, squares, with_images
 from training_bench import TrainingBench, same_weights, stop_after
 
-from shoestring.core.datasets import IMAGE_COLUMN, Encoding, Feature, Loss, StoredField
+from shoestring.core.datasets import IMAGE_COLUMN, Encoding, Feature, Loss
 from shoestring.core.errors import StageStopped
 from shoestring.data.loading.samples import Samples
 from shoestring.training.contracts import Weights
 from shoestring.training.families.image_net.family import ImageNetFamily
-from shoestring.training.families.image_net.learner import ImageNetKind
 from shoestring.training.families.image_net.settings import ImageNetSettings
 from shoestring.training.families.table_net.learner import TableNetKind
 from shoestring.training.families.table_net.settings import TableNetSettings
 from shoestring.training.families.train_family import train_family
 from shoestring.training.frameworks.torch_.net_learner import NetLearner
-
-Array = np.ndarray[Any, np.dtype[Any]]
-
-ENCODING = Encoding(
-    features=(),
-    fields=(StoredField(name=IMAGE_COLUMN, dtype="uint8", shape=(1, 4, 6), use="image"),),
-    task="binary",
-    classes=("dark", "bright"),
-    train_prior=(0.5, 0.5),
-)
-
-
-def images(rows: int) -> Samples:
-    """Return images whose left half is bright in every second one."""
-    pixels = np.random.default_rng(0).integers(0, 156, (rows, 1, 4, 6), np.uint8)
-    pixels[1::2, :, :, :3] += 100
-    empty = np.zeros((rows, 0))
-    return Samples(
-        {
-            "code": empty.astype(np.int32),
-            "number": empty.astype(np.float32),
-            "target": (np.arange(rows) % 2).astype(np.int32),
-            "image": pixels,
-        }
-    )
 
 
 def test_the_net_for_tables_learns_from_pixels_alone() -> None:
@@ -66,50 +40,6 @@ def test_pixels_are_scaled_to_1_in_the_order_of_the_field() -> None:
     assert pixels_BV.dtype == torch.float32 and pixels_BV.shape == (3, 24)
     expected = samples["image"].reshape(3, 24) / 255
     assert np.allclose(pixels_BV.numpy(), expected, atol=1e-6)
-
-
-def squares(rows: int, seed: int, side: int = 12) -> Samples:
-    """Return images with noise; every second one has a bright square of 3 x 3 at any place."""
-    generator = np.random.default_rng(seed)
-    pixels = generator.integers(0, 160, (rows, 1, side, side), np.uint8)
-    for at, (row, column) in enumerate(generator.integers(0, side - 2, (rows, 2))):
-        pixels[at, 0, row : row + 3, column : column + 3] += 90 * (at % 2)
-    return with_images(pixels, (np.arange(rows) % 2).astype(np.int32))
-
-
-def with_images(
-    pixels: Array, target: Array, codes: Array | None = None, numbers: Array | None = None
-) -> Samples:
-    rows = len(pixels)
-    return Samples(
-        {
-            "code": np.zeros((rows, 0), np.int32) if codes is None else codes,
-            "number": np.zeros((rows, 0), np.float32) if numbers is None else numbers,
-            "target": target,
-            "image": pixels,
-        }
-    )
-
-
-def encoding_for(samples: Samples, **keys: object) -> Encoding:
-    field = StoredField(name=IMAGE_COLUMN, dtype="uint8", shape=samples["image"].shape[1:], use="image")
-    return ENCODING.model_copy(update={"fields": (field,), **keys})
-
-
-def image_learner(samples: Samples, encoding: Encoding | None = None, **settings: object) -> NetLearner:
-    torch.manual_seed(0)
-    torch.set_num_threads(1)
-    chosen = ImageNetSettings.model_validate({"hidden": (8, 16), "dropout": 0, **settings})
-    return NetLearner(ImageNetKind(encoding or encoding_for(samples), chosen), samples, len(samples))
-
-
-def learned(
-    samples: Samples, steps: int, encoding: Encoding | None = None, rate: float = 0.01, **settings: object
-) -> NetLearner:
-    learner = image_learner(samples, encoding, **settings)
-    for _ in range(steps):
-        learner.step(samples, rate)
-    return learner
 
 
 def test_a_pattern_is_found_at_places_where_train_did_not_have_it() -> None:
@@ -181,35 +111,6 @@ def test_the_settings_make_the_layers(settings: dict[str, object], shapes: list[
 def test_a_large_image_is_read_in_larger_steps() -> None:
     sides = {side: ImageNetSettings().stride_for(side, side) for side in (1, 28, 64, 65, 224)}
     assert sides == {1: 1, 28: 2, 64: 2, 65: 3, 224: 7}
-
-
-def test_mirrored_images_hide_which_half_is_bright() -> None:
-    pixels, target = images(256)["image"], (np.arange(256) % 2).astype(np.int32)
-    pixels[::2, :, :, 3:] += 100
-    samples = with_images(pixels, target)
-    plain, mirrored = learned(samples, 40), learned(samples, 40, flip=True)
-    assert plain.loss([samples], plain.net) < 0.1
-    assert mirrored.loss([samples], mirrored.net) > 0.5
-
-
-def test_a_net_whose_images_were_moved_knows_moved_images() -> None:
-    generator = np.random.default_rng(0)
-    pixels = generator.integers(0, 90, (200, 1, 12, 12), np.uint8)
-    pixels[1::2, 0, 5:7, 4:8] += 120
-    pixels[::2, 0, 4:8, 5:7] += 120
-    target = (np.arange(200) % 2).astype(np.int32)
-    train, moved = with_images(pixels, target), with_images(np.roll(pixels, (3, 3), (2, 3)), target)
-    losses = [learned(train, 40, shift=shift, stride=1) for shift in (0, 3)]
-    still, shifted = (each.loss([moved], each.net) for each in losses)
-    assert shifted < 0.2 < still
-
-
-def test_dropout_makes_the_loss_of_a_step_higher_than_that_of_the_whole_net() -> None:
-    samples = squares(400, 0)
-    for dropout in (0, 0.9):
-        learner = learned(samples, 60, dropout=dropout)
-        whole, step = learner.loss([samples], learner.net), learner.step(samples, 0.0)
-        assert (step > 1.5 * whole + 0.05) == (dropout > 0)
 
 
 def test_numbers_and_categories_are_read_with_the_image() -> None:

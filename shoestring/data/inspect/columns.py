@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from shoestring.data.metrics import Task
-from shoestring.data.recipe import Target
+from shoestring.data.recipe import Recipe, Target
 from shoestring.data.sources.column_types import float_scalar, float_values
-from shoestring.data.transforms.encode import column_as_number
+from shoestring.data.transforms.encode import column_as_number, number_values
 from shoestring.data.transforms.target import TargetFit, is_known, is_numeric
 
 Codes = np.ndarray[Any, np.dtype[np.int64]]
@@ -98,3 +98,10 @@ def sample_target(target: Target, column: pa.ChunkedArray) -> SampleTarget:
         return SampleTarget(target.column, "regression", (), found.codes, found.numbers, found.filled)
     names = tuple(found.values.cast(pa.string()).to_pylist())
     return SampleTarget(target.column, fit.task, names, found.codes, None, found.filled)
+
+
+def has_weight(recipe: Recipe, rows: pa.Table) -> Flags:
+    """Return which rows have a weight above 0; all, where the recipe names none or it is not read."""
+    if recipe.weight not in rows.column_names or not is_numeric(rows[recipe.weight].type):
+        return np.ones(rows.num_rows, np.bool_)
+    return number_values(rows[recipe.weight]) > 0

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -13,15 +14,20 @@ from shoestring.core.errors import DataError, RecipeError
 from shoestring.core.interfaces import NO_REMOTE_SOURCES, RemoteSources
 from shoestring.data.inspect.columns import SampleColumn, sample_column
 from shoestring.data.inspect.faults import find_faults
+from shoestring.data.inspect.images import guess_images
 from shoestring.data.inspect.page import inspect_samples
 from shoestring.data.inspect.page_records import DataPage, DataWarning
-from shoestring.data.inspect.sample import read_sample
+from shoestring.data.inspect.sample import read_image_sample, read_sample
 from shoestring.data.inspect.schema.time_remarks import time_proposal
+from shoestring.data.inspect.tables.split_page import has_split_names
+from shoestring.data.inspect.tables.table_sample import TableSample
 from shoestring.data.recipe import Recipe, Target
 from shoestring.data.source import Source
 from shoestring.data.sources.check_columns import check_columns
 from shoestring.data.sources.files import list_data_files
-from shoestring.data.sources.open_table import open_table
+from shoestring.data.sources.open_table import left_out_of, open_images, open_table
+from shoestring.data.sources.table import FilesTable
+from shoestring.data.split_settings import split_of_word
 from shoestring.data.transforms.target import MAX_CLASSES
 
 TABLE = "rows"
@@ -48,6 +54,9 @@ MAX_TARGET_SHARE = 0.5
 """Text with more different values for each row than this is no class to predict."""
 
 MAX_ALTERNATIVES = 5
+
+MAX_SPLIT_WORDS = 10
+"""A column with more values does not name splits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +89,7 @@ def guess_recipe(
         DataError: no column can be the target, or a run would be refused.
         SourceUnreachable, UsageError: `remote` cannot read the URL.
     """
-    source = _source(data)
-    files = list_data_files(source, remote)
-    sample = read_sample(TABLE, files, open_table(files))
+    source, table, sample = _read(_source(data), remote)
     columns = [sample_column(name, sample.rows[name]) for name in sample.rows.column_names]
     candidates = [target] if target else _candidates(columns, sample.rows_read)
     if not candidates:
@@ -91,7 +98,7 @@ def guess_recipe(
         name=recipe_name(data), source={TABLE: source}, main=TABLE, target=Target(column=candidates[0])
     )
     alternatives = tuple(candidates[1 : MAX_ALTERNATIVES + 1])
-    check_columns(recipe, {TABLE: sample.rows.column_names})
+    check_columns(recipe, {TABLE: sample.rows.column_names}, left_out_of({TABLE: table}))
 
     def inspect(recipe: Recipe) -> DataPage:
         return inspect_samples(recipe, {TABLE: sample}, remote)
@@ -103,6 +110,19 @@ def guess_recipe(
     if found.page.refusal:
         raise DataError(f"no run of this recipe would start: {found.page.refusal}")
     return found
+
+
+def _read(source: Source, remote: RemoteSources) -> tuple[Source, FilesTable, TableSample]:
+    """Return the source with what its files are, its table, and a sample of it."""
+    files = list_data_files(source, remote)
+    if has_split_names(file.name for file in files):
+        source = source.model_copy(update={"splits": True})
+        files = list_data_files(source, remote)
+    table = open_table(files)
+    if (image := guess_images(table)) is None:
+        return source, table, read_sample(TABLE, files, table)
+    sample = read_image_sample(TABLE, files, open_images(image, files))
+    return source.model_copy(update={"image": image}), table, sample
 
 
 def _source(data: str) -> Source:
@@ -131,7 +151,7 @@ def _candidates(columns: Sequence[SampleColumn], rows: int) -> list[str]:
 
 def _can_be_target(column: SampleColumn) -> bool:
     values, filled = len(column.values), int(column.filled.sum())
-    if values < 2 or column.is_date or GROUP_NAME.search(column.name):
+    if values < 2 or column.is_date or GROUP_NAME.search(column.name) or _names_splits(column):
         return False
     return column.numbers is not None or values <= min(MAX_CLASSES, MAX_TARGET_SHARE * filled)
 
@@ -151,14 +171,28 @@ def _with_leaks(found: RecipeGuess, inspect: Callable[[Recipe], DataPage]) -> Re
 def _with_split(
     found: RecipeGuess, columns: Sequence[SampleColumn], inspect: Callable[[Recipe], DataPage]
 ) -> RecipeGuess:
-    """Return the guess with rows split by a group, if a column shows groups and each split gets some."""
-    for name, reason in _groups(found, columns):
-        split = found.recipe.split.model_copy(update={"by": (name,)})
+    """Return the guess with rows split by a group, if a column shows groups and each split gets some; or as a
+    column or the names of the files give the splits."""
+    if found.recipe.split_column:
+        return found
+    given: list[tuple[dict[str, Any], str]] = [
+        ({"column": each.name}, "its values name splits") for each in columns if _names_splits(each)
+    ]
+    groups = (({"by": (name,)}, reason) for name, reason in _groups(found, columns))
+    for update, reason in (*given, *groups):
+        split = found.recipe.split.model_copy(update=update)
         recipe = found.recipe.model_copy(update={"split": split})
         page = inspect(recipe)
         if not page.refusal and min(page.splits.values()):
             return replace(found, recipe=recipe, page=page, split_reason=reason)
     return found
+
+
+def _names_splits(column: SampleColumn) -> bool:
+    if not column.is_text or len(column.values) > MAX_SPLIT_WORDS:
+        return False
+    splits = {split_of_word(str(value)) for value in column.values.to_pylist()}
+    return "train" in splits and len(splits) > 1 and None not in splits
 
 
 def _groups(found: RecipeGuess, columns: Sequence[SampleColumn]) -> Iterator[tuple[str, str]]:

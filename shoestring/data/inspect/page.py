@@ -5,7 +5,7 @@ It is made from a sample of bounded size. Nothing is reserved, and nothing is wr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -25,22 +25,28 @@ from shoestring.data.inspect.page_records import (
     TargetEntry,
     Use,
 )
-from shoestring.data.inspect.preview import has_weight, preview_target
+from shoestring.data.inspect.preview import preview_target
 from shoestring.data.inspect.sample import read_samples
 from shoestring.data.inspect.schema.column_readings import check_numeric, column_remarks, file_remarks
+from shoestring.data.inspect.schema.left_out import left_out_entries
 from shoestring.data.inspect.schema.schema_changes import check_misfits, schema_changes
 from shoestring.data.inspect.schema.time_remarks import time_remarks
 from shoestring.data.inspect.tables.joins import join_findings, join_sample
 from shoestring.data.inspect.tables.labels import label_findings
 from shoestring.data.inspect.tables.lost_rows import losing_classes
+from shoestring.data.inspect.tables.split_page import (
+    page_splits,
+    split_column_remarks,
+    split_findings,
+    split_names,
+    split_remarks,
+)
 from shoestring.data.inspect.tables.table_files import doubled_files, file_entries
 from shoestring.data.inspect.tables.table_sample import THOROUGH, SampleSize, TableSample
 from shoestring.data.inspect.texts.text_page import text_page
 from shoestring.data.inspect.uses import column_uses, type_name
 from shoestring.data.recipe import Recipe
 from shoestring.data.sources.files import estimate_size
-from shoestring.data.sources.parquet_reader import left_out_of
-from shoestring.data.transforms.split import SPLITS, assign_table, unit_name
 from shoestring.data.values import WrittenDate, WrittenNumber
 
 MAX_CLASSES_SHOWN = 10
@@ -116,8 +122,8 @@ def _page(
     columns = [sample_column(name, joined[name]) for name in joined.column_names]
     uses, misfit = _uses(recipe, _schema(recipe, samples, joined), columns, joined)
     rows, known = _row_count(recipe, main, remote), int(target.known.sum()) if target else 0
-    entries = (*_entries(recipe, samples, columns, uses), *_left_out(recipe.main, main))
-    splits, unit = _splits(recipe, joined, main, target, rows * known // joined.num_rows)
+    entries = (*_entries(recipe, samples, columns, uses), *left_out_entries(recipe.main, main.table))
+    splits, unit = page_splits(recipe, joined, main, target, rows * known // joined.num_rows)
     page = DataPage(
         recipe=recipe.name,
         rows=rows,
@@ -127,10 +133,10 @@ def _page(
         misfits=main.misfits,
         lost=main.lost,
         unread=main.unread,
-        files=tuple(file_remarks(sample.table for sample in samples.values())),
+        files=_file_remarks(recipe, samples),
         listed=file_entries(samples),
         joins=found.entries,
-        findings=_findings(recipe, samples, found.entries, columns, uses, target),
+        findings=_findings(recipe, samples, found.entries, columns, uses, target, joined),
         without_target=joined.num_rows - known,
         splits=splits,
         unit=unit,
@@ -144,6 +150,16 @@ def _page(
         images=image_entry(recipe.image, main.table) if recipe.image is not None else None,
     )
     return page, (misfit or found.refusal) if main.is_whole else None
+
+
+def _file_remarks(recipe: Recipe, samples: Mapping[str, TableSample]) -> tuple[str, ...]:
+    """Return how files are read that are not plain, and the splits that they or a column give."""
+    main = samples[recipe.main]
+    return (
+        *file_remarks(sample.table for sample in samples.values()),
+        *split_remarks(recipe, split_names(recipe, main)),
+        *split_column_remarks(recipe, main),
+    )
 
 
 def _entries(
@@ -166,13 +182,15 @@ def _findings(
     columns: Sequence[SampleColumn],
     uses: Mapping[str, tuple[Use, str]],
     target: SampleTarget | None,
+    rows: pa.Table,
 ) -> tuple[str, ...]:
     """Return what looks wrong in the tables, their files, joins and labels."""
-    labels = {name for name, (use, _) in uses.items() if use == "categorical"}
+    labels = {name for name, (use, _) in uses.items() if use in ("categorical", "category and words")}
     return (
         *doubled_files(samples),
         *(each for sample in samples.values() for each in sample.late),
         *join_findings(joins),
+        *split_findings(recipe, rows, samples[recipe.main]),
         *losing_classes(recipe.main, samples[recipe.main], target),
         *label_findings(columns, target, labels, is_whole=samples[recipe.main].is_whole),
     )
@@ -227,27 +245,6 @@ def _warnings(
     return (*find_faults(features, target, rows, are_named=bool(named)), *found)
 
 
-def _splits(
-    recipe: Recipe, rows: pa.Table, main: TableSample, target: SampleTarget | None, known: int
-) -> tuple[dict[str, int], str]:
-    """Return the rows of each split, and the units of the split; empty: all rows have to be counted."""
-    if main.is_whole and target is not None:
-        try:
-            rule, assigned = assign_table(rows, recipe, main.rows.column_names)
-        except (DataError, RecipeError):  # The page has it as its refusal.
-            return dict.fromkeys(SPLITS, 0), ""
-        found = assigned.split_indices[target.known & has_weight(recipe, rows)]
-        counts = np.bincount(found[found >= 0], minlength=len(SPLITS))
-        return dict(zip(SPLITS, map(int, counts), strict=True)), unit_name(recipe.split, rule.unit)
-    shares = dict(zip(SPLITS, (recipe.split.train, recipe.split.val, recipe.split.test), strict=True))
-    if recipe.split.time:
-        return {name: round(share * known) for name, share in shares.items()}, "times"
-    unit = "groups" if recipe.split.by else assign_table(rows, recipe, main.rows.column_names)[0].unit
-    # Rows that were not read may differ.
-    known_unit = "" if unit == "rows" and not main.is_whole else unit_name(recipe.split, unit)
-    return {name: round(share * known) for name, share in shares.items()}, known_unit
-
-
 def _entry(
     recipe: Recipe, column: SampleColumn, table: str, sample: TableSample, use: Use, reason: str
 ) -> ColumnEntry:
@@ -266,22 +263,6 @@ def _entry(
         missing_as=dict(reading.missing) if reading else {},
         remarks=column_remarks(column.name, sample, is_category=is_category),
     )
-
-
-def _left_out(table: str, sample: TableSample) -> Iterator[ColumnEntry]:
-    """Yield the columns of a table that are not read."""
-    for name, why in left_out_of({table: sample.table}).items():
-        remark = f"left out, since it is {why.sentence}"
-        yield ColumnEntry(
-            name=name,
-            table=table,
-            type=why.type,
-            use="not used",
-            reason=why.reason,
-            values=0,
-            missing=0,
-            remarks=(remark,),
-        )
 
 
 def _target_entry(target: SampleTarget) -> TargetEntry | None:

@@ -13,7 +13,18 @@ Fault = Literal["target recoded", "id", "constant", "leak in time", "extreme wei
 MAX_NAMES = 6
 """The columns of one type that are named in a sentence."""
 
-Use = Literal["target", "weight", "leak", "categorical", "numeric", "date", "text", "group", "not used"]
+Use = Literal[
+    "target",
+    "weight",
+    "leak",
+    "categorical",
+    "category and words",
+    "numeric",
+    "date",
+    "text",
+    "group",
+    "not used",
+]
 
 
 class DataWarning(Record):
@@ -149,7 +160,7 @@ class DataPage(StoredRecord):
         sample: which part of the main table was read; empty: all of it, or it is not known.
         misfits: rows that ingest would quarantine. `lost`: these by reason.
         unread: values that do not fit the type of their column, and are missing.
-        files: how files are read that are not plain CSV, a sentence each.
+        files: how files are read that are not plain CSV, and the splits that they name, a sentence each.
         listed: the files of the tables, where one has several.
         findings: what looks wrong in whole tables, their joins, files and labels, a sentence each.
         splits: the rows with a target by split; an estimate unless `is_whole`.
@@ -194,7 +205,7 @@ class DataPage(StoredRecord):
     def readings(self) -> tuple[str, ...]:
         """How the columns are read: those of each type, and what is to know of single ones."""
         if not self.columns:
-            return ()
+            return self.remarks
         of_type: dict[str, list[str]] = {}
         for each in self.columns:
             of_type.setdefault(each.type, []).append(each.name)

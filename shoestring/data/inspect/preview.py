@@ -9,14 +9,16 @@ import numpy as np
 import pyarrow as pa
 
 from shoestring.core.errors import DataError, RecipeError
-from shoestring.data.inspect.columns import Flags
+from shoestring.data.inspect.columns import has_weight
 from shoestring.data.inspect.schema.column_readings import why_text
 from shoestring.data.inspect.tables.table_sample import TableSample
 from shoestring.data.recipe import Recipe, Target
 from shoestring.data.sources.column_types import BOOLEAN, INTEGER
+from shoestring.data.sources.open_table import left_out_of
 from shoestring.data.sources.table import SourceTable
-from shoestring.data.transforms.encode import number_values
-from shoestring.data.transforms.split import SPLITS, Indices, assign_table
+from shoestring.data.split_settings import SPLITS
+from shoestring.data.transforms.split import assign_table
+from shoestring.data.transforms.splits.given_split import Indices, count_splits
 from shoestring.data.transforms.target import TargetFit, is_above, is_known, is_numeric, read_weights
 from shoestring.data.transforms.times.time_split import time_split, time_values
 from shoestring.data.values import TEXT
@@ -38,7 +40,9 @@ def preview_target(recipe: Recipe, samples: Mapping[str, TableSample]) -> str:
     target = recipe.target
     owner = next(name for name in (recipe.main, *samples) if target.column in samples[name].table.names)
     sample = samples[owner]
-    _require_features(recipe, samples[recipe.main].table.names)
+    _require_features(recipe, samples[recipe.main].table)
+    if recipe.split_column:
+        count_splits([samples[recipe.main].rows], recipe.split_column, recipe.target.column)
     if recipe.split.time:
         time_values(samples[recipe.main].rows, recipe.split.time)
     _require_weights(recipe, samples)
@@ -58,12 +62,14 @@ def preview_target(recipe: Recipe, samples: Mapping[str, TableSample]) -> str:
     return _sentence(target, _fitted(target, columns), where)
 
 
-def _require_features(recipe: Recipe, names: list[str]) -> None:
+def _require_features(recipe: Recipe, table: SourceTable) -> None:
     joined = [column for join in recipe.joins for column in join.columns]
-    if not {*names, *joined} - {recipe.target.column, recipe.weight, *recipe.leaks}:
+    if not {*table.names, *joined} - {recipe.target.column, recipe.weight, *recipe.leaks}:
+        others = left_out_of({recipe.main: table}).items()
+        left_out = "".join(f"; the column {name} is {why.sentence}" for name, why in others)
         raise DataError(
             f"table {recipe.main} has only the target {recipe.target.column} and leaks: "
-            "there is no column to predict it from"
+            f"there is no column to predict it from{left_out}"
         )
 
 
@@ -83,13 +89,6 @@ def _require_weights(recipe: Recipe, samples: Mapping[str, TableSample]) -> None
                 f"the weight {recipe.weight} is 0 or missing in all {len(column):,} rows: remove `weight`, "
                 "or name another column"
             )
-
-
-def has_weight(recipe: Recipe, rows: pa.Table) -> Flags:
-    """Return which rows have a weight above 0; all, where the recipe names none or it is not read."""
-    if recipe.weight not in rows.column_names or not is_numeric(rows[recipe.weight].type):
-        return np.ones(rows.num_rows, np.bool_)
-    return number_values(rows[recipe.weight]) > 0
 
 
 def _first_columns(table: SourceTable, target: Target) -> list[pa.ChunkedArray]:
@@ -146,7 +145,8 @@ def _require_splits(recipe: Recipe, rows: pa.Table) -> None:
     # numpy asks pyarrow for booleans by way of pandas.
     known = np.from_dlpack(is_known(rows[recipe.target.column]).cast(pa.int8()).combine_chunks()) > 0
     known &= has_weight(recipe, rows)
-    counts = np.bincount(_split_of_rows(recipe, rows)[known], minlength=len(SPLITS))
+    found = _split_of_rows(recipe, rows)[known]
+    counts = np.bincount(found[found >= 0], minlength=len(SPLITS))
     if empty := [split for split, count in zip(SPLITS, counts, strict=True) if not count]:
         weighted = " and a weight" if recipe.weight else ""
         raise DataError(

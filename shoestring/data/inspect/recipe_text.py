@@ -22,7 +22,7 @@ def recipe_text(guess: RecipeGuess, folder: Path) -> str:
         "# Made by `shoestring init` from a sample of the data. `shoestring data` shows how it is read, and",
         "# `shoestring schema recipe` prints every key.",
         f"name: {scalar(recipe.name)}",
-        f"source: {{{TABLE}: {{{key}: {scalar(str(place))}}}}}",
+        *_source_lines(f"{key}: {scalar(str(place))}", guess),
         f"target: {{column: {scalar(recipe.target.column)}}}  # {_target_comment(guess)}",
     ]
     if guess.leaks:
@@ -33,7 +33,9 @@ def recipe_text(guess: RecipeGuess, folder: Path) -> str:
     if recipe.split.by:
         by = ", ".join(map(scalar, recipe.split.by))
         lines += [f"split: {{by: [{by}]}}  # guess: {comment(guess.split_reason)}"]
-    lines += [f"# {comment(each)}" for each in guess.by_time]
+    if recipe.split.column:
+        lines += [f"split: {{column: {scalar(recipe.split.column)}}}  # guess: {comment(guess.split_reason)}"]
+    lines += [f"# {comment(each)}" for each in guess.by_time if not recipe.split_column]
     lines += [
         "",
         "# The columns, as they are read and used. To choose the features, name them under `categorical`,",
@@ -42,6 +44,24 @@ def recipe_text(guess: RecipeGuess, folder: Path) -> str:
     return (
         "\n".join([*lines, *(f"# {_column_comment(each, page.rows_read)}" for each in page.columns)]) + "\n"
     )
+
+
+def _source_lines(place: str, guess: RecipeGuess) -> list[str]:
+    image, found = guess.recipe.image, guess.page.images
+    splits = ["splits: true"] if guess.recipe.source[TABLE].splits else []
+    reason = "  # guess: files are named by splits" if splits else ""
+    if image is None or found is None:
+        return [f"source: {{{TABLE}: {{{', '.join([place, *splits])}}}}}{reason}"]
+    height, width = image.size
+    sizes = ", ".join(f"{size} ({number})" for size, number in found.sizes.items())
+    settings = f"size: [{height}, {width}], channels: {image.channels}, column: {scalar(image.column)}"
+    return [
+        "source:",
+        f"  {TABLE}:",
+        f"    {place}",
+        *(f"    {each}{reason}" for each in splits),
+        f"    image: {{{settings}}}  # guess: of {found.looked_at} looked at: {sizes}",
+    ]
 
 
 def scalar(text: str) -> str:

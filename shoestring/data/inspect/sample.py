@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from shoestring.core.datasets import IMAGE_COLUMN
 from shoestring.core.errors import DataError
 from shoestring.core.interfaces import NO_REMOTE_SOURCES, RemoteSources
 from shoestring.data.increments.schema_version import NO_SCHEMA, SchemaVersion
@@ -36,9 +37,10 @@ from shoestring.data.sources.check_columns import check_columns
 from shoestring.data.sources.column_types import parse_column
 from shoestring.data.sources.data_file import SAMPLE_BYTES, DataFile
 from shoestring.data.sources.files import list_data_files
-from shoestring.data.sources.images.image_tables import LABEL_COLUMN, PATH_COLUMN, ImagePaths
-from shoestring.data.sources.open_table import open_source, open_table
-from shoestring.data.sources.parquet_reader import TypedTable, left_out_of
+from shoestring.data.sources.images.image_bytes import ImageBytes
+from shoestring.data.sources.images.image_tables import ImagePaths
+from shoestring.data.sources.open_table import left_out_of, open_source, open_table
+from shoestring.data.sources.parquet_reader import TypedTable
 from shoestring.data.sources.quarantine import ColumnMisfits, Quarantine
 from shoestring.data.sources.table import FilesTable, SourceTable, TypesChanged
 from shoestring.data.sources.text.type_guess import ColumnReading
@@ -82,8 +84,12 @@ def read_image_sample(name: str, files: Sequence[DataFile], table: SourceTable) 
     """
     if isinstance(table, ImagePaths):
         found = read_sample(name, [file for file in files if file.kind], table.table)
-        return dataclasses.replace(found, table=table, is_whole=False, whole=None)
-    rows = pa.concat_tables(table.peek([LABEL_COLUMN, PATH_COLUMN]))
+        rows = table.with_splits(found.rows)
+        part_read = "" if isinstance(table, ImageBytes) else found.part_read
+        return dataclasses.replace(
+            found, rows=rows, table=table, is_whole=False, whole=None, part_read=part_read
+        )
+    rows = pa.concat_tables(table.peek([name for name in table.names if name != IMAGE_COLUMN]))
     return TableSample(_kept_rows(rows, MAX_SAMPLE_ROWS), rows.num_rows, 0, False, table)
 
 

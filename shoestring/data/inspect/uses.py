@@ -16,7 +16,9 @@ from shoestring.data.transforms.feature_kinds import (
     feature_types,
     possible_texts,
 )
-from shoestring.data.transforms.hashing.hashed_text import BUCKETS, is_free_text
+from shoestring.data.transforms.hashing.hashed_text import BUCKETS, TextLook, look_at
+
+BOTH: Use = "category and words"
 
 
 def type_name(kind: pa.DataType) -> str:
@@ -46,11 +48,19 @@ def column_uses(
         RecipeError: the type of a column that the recipe names does not fit its key.
     """
     features, dates = feature_types(recipe, schema), date_columns(recipe, schema)
-    possible = [name for name in possible_texts(recipe, schema) if name in rows.column_names]
-    texts = recipe.texts or [name for name in possible if is_free_text(rows[name])]
     found = {each.name: _use(recipe, each, features, dates) for each in columns}
-    reason = "`texts`" if recipe.texts else f"free text: its words are hashed into {BUCKETS} numbers"
-    return found | dict.fromkeys(texts, ("text", reason))
+    for name in recipe.texts:
+        is_both = name in recipe.categorical
+        found[name] = (BOTH, "`categorical` and `texts`") if is_both else ("text", "`texts`")
+    hashed = f"its words are hashed into {BUCKETS} numbers"
+    for name in possible_texts(recipe, schema):
+        look = look_at(rows[name]) if name in rows.column_names else TextLook()
+        if look.is_free:
+            found[name] = "text", f"free text: {hashed}"
+        elif look.is_shared:
+            use, reason = found[name]
+            found[name] = BOTH if use == "categorical" else "text", f"{reason}; {hashed}"
+    return found
 
 
 def _use(
@@ -72,6 +82,8 @@ def _use(
     if name in features:
         kind = features[name]
         return (kind, f"`{kind}`") if is_named else _inferred_use(column, kind)
+    if name == recipe.split_column:
+        return "not used", "`split.column`" if recipe.split.column else "`splits`: the names of the files"
     if name in recipe.split.by:
         return "group", "`split.by`"
     if name == recipe.split.time:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 
+from shoestring.core.datasets import IMAGE_COLUMN
 from shoestring.core.errors import RecipeError
 from shoestring.data.recipe import Recipe
 from shoestring.data.sources.typed.arrow_types import LeftOut
@@ -36,7 +37,9 @@ def check_columns(
     columns = [*dict.fromkeys(name for found in tables.values() for name in found)]
     require("kinds", [*recipe.kinds], columns, "a table")
     if recipe.image is not None:
-        require("image.column", (recipe.image.column,), tables[recipe.main], f"table {recipe.main}")
+        of_bytes = [name for name, why in left_out.items() if why.holds_bytes]
+        own = [name for name in dict.fromkeys([*tables[recipe.main], *of_bytes]) if name != IMAGE_COLUMN]
+        require("image.column", (recipe.image.column,), own, f"table {recipe.main}")
     place = " and ".join(
         dict.fromkeys([f"table {recipe.main}", *(f"table {join.table}" for join in recipe.joins)])
     )
@@ -46,6 +49,8 @@ def check_columns(
     if recipe.split.time:
         # The boundaries are found before tables are joined.
         require("split.time", (recipe.split.time,), tables[recipe.main], f"table {recipe.main}")
+    if recipe.split.column:
+        require("split.column", (recipe.split.column,), tables[recipe.main], f"table {recipe.main}")
     # A leak may be a column that is left out in any case.
     require("leaks", recipe.leaks, [*known, *left_out], place)
     features = (*recipe.categorical, *recipe.numeric, *recipe.dates, *recipe.texts)

@@ -48,6 +48,8 @@ BINARY = {
 }
 """How files begin that are no text."""
 MAX_EXAMPLE_CHARACTERS = 40
+MAX_LATE_VALUES = 1000
+"""More values in columns without a name, which the first rows do not have, are not left out."""
 NULLS = ["", "\\N"]
 """An empty value is missing in any column; so is \\N, as databases write it."""
 
@@ -86,12 +88,16 @@ class CsvFile:
             self.header = finder.find()
             self.start = data[: self.header.skipped_bytes]
         self.names = [name for name in self.header.names if name not in self.header.unused]
-        self._skipped = array("q")
+        self._skipped, self._late_values = array("q"), 0
         self._bad: deque[tuple[int, pyarrow.csv.InvalidRow]] = deque()
 
     @property
     def name(self) -> str:
         return self.file.name
+
+    @property
+    def keys(self) -> dict[str, str | None]:
+        return self.file.keys
 
     @property
     def remarks(self) -> Sequence[str]:
@@ -112,17 +118,18 @@ class CsvFile:
         Raises DataError; TypesChanged once, if escaped quotes show beyond the start of the file.
         """
         aside = quarantine or Quarantine(self.name, io.StringIO())
-        self._skipped, self._bad, rows = array("q"), deque(), 0
+        self._skipped, self._bad, self._late_values, rows = array("q"), deque(), 0, 0
         with open_unpacked(self.file) as stream:
             text = Utf8Stream(ReusedBuffer(stream), self.name, self.encoding)
             source = TableText(text, self.dialect, self.header.skipped_bytes)
             if (reader := self._open(source, block_bytes)) is None:
                 return
             try:
-                for block, is_last in _marked(reader):
+                for whole, is_last in _marked(reader):
                     if quarantine is not None and source.has_late_escapes and self.file.read.escape is None:
                         self.dialect = self.dialect._replace(has_escapes=True)
                         raise TypesChanged
+                    block = self._named(whole, rows, aside)
                     self._set_aside(rows + block.num_rows, aside, is_last=is_last)
                     kept = self._without_footer(block, rows, source.tail, aside) if is_last else block
                     kept = self._readable(kept, rows, aside) if text.is_damaged else kept
@@ -158,7 +165,7 @@ class CsvFile:
                 ),
                 convert_options=pyarrow.csv.ConvertOptions(
                     column_types=dict.fromkeys(names, TEXT),
-                    include_columns=self.names,
+                    include_columns=[*self.names, *sorted(self.header.empty)],
                     strings_can_be_null=True,
                     null_values=NULLS,
                 ),
@@ -167,6 +174,25 @@ class CsvFile:
             if "Empty CSV file" in str(error):
                 return None
             raise
+
+    def _named(self, block: pa.RecordBatch, before: int, quarantine: Quarantine) -> pa.RecordBatch:
+        """Return a block without the columns that have neither a name nor, in the first rows, values.
+        Quarantine values that they have. Raises DataError for many."""
+        for name in sorted(self.header.empty):
+            values = pc.utf8_trim_whitespace(block[name])
+            found = pc.indices_nonzero(pc.fill_null(pc.not_equal(values, ""), False)).to_pylist()
+            self._late_values += len(found)
+            for index in found[:MAX_LATE_VALUES]:
+                number, text = self.row_number(before + index), self.row_text(block, index)
+                misfit = Misfit(name, block[name][index].as_py())
+                quarantine.add_cell(self.name, number, f"{name} has no name", text, misfit)
+            if self._late_values > MAX_LATE_VALUES:
+                raise DataError(
+                    f"{self.name}: {name} has no name and no values at the start, but {self._late_values:,} "
+                    f"such as {misfit.value[:80]!r} up to row {self.row_number(before + found[-1]):,}: name "
+                    "all columns in the source of the table, such as `read: {columns: [first, second, ...]}`"
+                )
+        return block.select(self.names) if self.header.empty else block
 
     def _set_aside(self, good: int, quarantine: Quarantine, *, is_last: bool) -> None:
         """Quarantine the rows with another number of values before `good` others, and of the last block those

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from tempfile import gettempdir
 from typing import IO, Literal
+from urllib.parse import unquote
 
 import pyarrow as pa
 
@@ -19,6 +20,7 @@ from shoestring.core.errors import NO_SPACE, DataError, StoreFull
 from shoestring.data.source import ReadSettings
 from shoestring.data.sources.remote.remote_file import RemoteFile
 from shoestring.data.sources.text.unpacked_stream import UnpackedStream
+from shoestring.data.split_settings import SPLIT_COLUMN, split_of_name
 
 SAMPLE_BYTES = 1 << 20
 FileKind = Literal["csv", "json", "parquet", "arrow"]
@@ -35,17 +37,32 @@ ERROR_HINTS = {
 }
 """How to fix Arrow's errors, by a word in their message."""
 
+MISSING_VALUE = "__HIVE_DEFAULT_PARTITION__"
+"""How Hive, Spark and others name the folder of a key without a value."""
+
 AS_INFERRED = ReadSettings()
 
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
     """One file of a table, on this machine or on a server. Messages call it `name`. `read`: how its text is
-    read, where the recipe states it."""
+    read, where the recipe states it. `splits`: it is named by the split of its rows."""
 
     place: Path | RemoteFile
     name: str
     read: ReadSettings = AS_INFERRED
+    splits: bool = False
+
+    @property
+    def keys(self) -> dict[str, str | None]:
+        """The columns that the names of the file and its folders give, and their values, without escapes;
+        None is a missing value."""
+        found: dict[str, str | None] = {}
+        for folder in PurePosixPath(self.name).parts[:-1]:
+            key, sign, value = folder.partition("=")
+            if key and sign:
+                found[unquote(key)] = None if value in ("", MISSING_VALUE) else unquote(value)
+        return found | ({SPLIT_COLUMN: split_of_name(self.name)} if self.splits else {})
 
     @property
     def suffix(self) -> str:

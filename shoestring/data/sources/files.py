@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -27,7 +27,7 @@ from shoestring.data.sources.data_file import (
     unpacked_bytes,
 )
 from shoestring.data.sources.documents.text_files import is_text, require_texts, text_size
-from shoestring.data.sources.folders.folder_keys import folder_keys, require_equal_keys
+from shoestring.data.sources.folders.folder_keys import require_equal_keys
 from shoestring.data.sources.folders.hidden import is_visible
 from shoestring.data.sources.folders.spreadsheets import is_spreadsheet, spreadsheet_error
 from shoestring.data.sources.images.image_files import ImageFiles, list_image_files
@@ -38,6 +38,7 @@ from shoestring.data.sources.remote.fetch import FetchFolder
 from shoestring.data.sources.remote.remote_file import RemoteFile
 from shoestring.data.sources.typed.arrow_types import LeftOut
 from shoestring.data.sources.typed.typed_columns import TypedColumns
+from shoestring.data.split_settings import SPLIT_COLUMN, split_of_name
 
 MIN_ROWS = 3
 MAX_BATCH_BYTES = 16 << 20
@@ -68,7 +69,10 @@ def list_data_files(
     Raises RecipeError when there are none; DataError; what RemoteSources raises.
     """
     if source.image is not None:
-        return list_image_files(source, remote, fetched)
+        images = list_image_files(source, remote, fetched)
+        if tables := [*ImageFiles.of(images).tables]:
+            _checked(tables, source.url or source.locate())
+        return _named_by_split(source, images)
     has_files_of_text = source.text is not None and not source.text.column
     is_wanted = is_text if has_files_of_text else is_table
     place: object = source.url
@@ -79,7 +83,30 @@ def list_data_files(
         found = _local_files(place, is_wanted)
     if source.read is not None:
         found = [replace(file, read=source.read) for file in found]
-    return require_texts(found, place) if has_files_of_text else _checked(found, place)
+    files = require_texts(found, place) if has_files_of_text else _checked(found, place)
+    return _named_by_split(source, files)
+
+
+def _named_by_split(source: Source, files: Sequence[DataFile]) -> tuple[DataFile, ...]:
+    """Return the files of a source, marked where their names have to name the splits of their rows. Raises
+    RecipeError for one whose name does not."""
+    if not source.splits:
+        return tuple(files)
+    if source.image is None or not ImageFiles.of(files).tables:  # Else the paths in the table may.
+        splits = {file.name: split_of_name(file.name) for file in files}
+        for name, split in splits.items():
+            if split is None:
+                raise RecipeError(
+                    f"`splits`: {name} names no split, as train.csv, valid/{PurePosixPath(name).name} or "
+                    "test-1.parquet would: rename it, or remove `splits`"
+                )
+        if "train" not in splits.values():
+            name, split = next(iter(splits.items()))
+            raise RecipeError(
+                f"`splits`: no file is named by train, and {name} by {split}: add the files of train, or "
+                "remove `splits`"
+            )
+    return tuple(replace(file, splits=True) for file in files)
 
 
 def is_table(file: DataFile) -> bool:
@@ -126,7 +153,7 @@ def _checked(found: list[DataFile], place: object) -> tuple[DataFile, ...]:
     for file in found:
         if file.size_bytes == 0:
             raise DataError(f"{file.name} is empty: remove it, or put the data in it")
-    require_equal_keys([file.name for file in found])
+    require_equal_keys(found)
     return tuple(found)
 
 
@@ -145,7 +172,8 @@ def estimate_size(
     for name, source in recipe.source.items():
         files = list_data_files(source, remote)
         if source.image is not None:
-            rows, images_bytes, columns[name] = _images_size(files)
+            rows, images_bytes, columns[name], own = _images_size(files)
+            left_out |= own
             size_bytes, row_bytes = size_bytes + images_bytes, 1 + images_bytes // max(rows, 1)
             continue
         if source.text is not None:
@@ -156,7 +184,7 @@ def estimate_size(
             like = CsvFile(file, like) if file.kind == "csv" else None
             found = _file_size(file, like)
             left_out |= found.left_out
-            columns[name] = [*dict.fromkeys([*columns.get(name, ()), *found.names, *folder_keys(file.name)])]
+            columns[name] = [*dict.fromkeys([*columns.get(name, ()), *found.names, *file.keys])]
             size_bytes += found.size_bytes
             if name == recipe.main:
                 rows, row_bytes = rows + found.rows, max(row_bytes, 8 * len(columns[name]))
@@ -171,15 +199,18 @@ def estimate_size(
     return SourceSize(rows_estimate=rows, size_bytes=size_bytes, row_bytes=row_bytes)
 
 
-def _images_size(files: Sequence[DataFile]) -> tuple[int, int, Sequence[str]]:
-    """Return rows, bytes and columns of a source of images. Raises RecipeError, DataError."""
+def _images_size(files: Sequence[DataFile]) -> FileSize:
+    """Return the size of a source of images. Raises RecipeError, DataError."""
     found = ImageFiles.of(files)
-    size_bytes, columns = sum(map(unpacked_bytes, files)), (LABEL_COLUMN, PATH_COLUMN)
+    size_bytes = sum(map(unpacked_bytes, files))
+    splits = [SPLIT_COLUMN] if files[0].splits else []
+    columns = (LABEL_COLUMN, PATH_COLUMN, *splits)
     if found.tables:
-        first = found.tables[0]
-        table = _file_size(first, CsvFile(first) if first.kind == "csv" else None)
-        return table.rows, size_bytes, table.names
-    return IdxImages(found).rows if found.idx_images else len(found.images), size_bytes, columns
+        each = [_file_size(file, CsvFile(file) if file.kind == "csv" else None) for file in found.tables]
+        names = [*each[0].names, *found.tables[0].keys]
+        return FileSize(sum(size.rows for size in each), size_bytes, names, each[0].left_out)
+    rows = IdxImages(found).rows if found.idx_images else len(found.images)
+    return FileSize(rows, size_bytes, columns)
 
 
 class FileSize(NamedTuple):

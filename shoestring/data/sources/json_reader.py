@@ -25,7 +25,6 @@ from shoestring.data.sources.column_types import (
     ColumnKind,
 )
 from shoestring.data.sources.data_file import SAMPLE_BYTES, DataFile, open_unpacked
-from shoestring.data.sources.folders.folder_keys import folder_keys
 from shoestring.data.sources.folders.keyed_file import with_folder_keys
 from shoestring.data.sources.quarantine import Quarantine
 from shoestring.data.sources.table import FixedColumns
@@ -81,6 +80,10 @@ class JsonLinesFile:
     @property
     def name(self) -> str:
         return self.file.name
+
+    @property
+    def keys(self) -> dict[str, str | None]:
+        return self.file.keys
 
     @property
     def remarks(self) -> Sequence[str]:
@@ -206,7 +209,7 @@ class JsonTable(UntypedTable):
         return FixedColumns(self.schema, self.written, self._types)
 
     def own_names(self) -> Mapping[str, Sequence[str]]:
-        return {file.name: [*folder_keys(file.name), *file.types] for file in self._json_files}
+        return {file.name: [*file.keys, *file.types] for file in self._json_files}
 
     def fix(self, columns: FixedColumns) -> None:
         super().fix(columns)

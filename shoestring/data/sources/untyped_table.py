@@ -40,6 +40,11 @@ class TextFile(Protocol):
     def name(self) -> str: ...
 
     @property
+    def keys(self) -> Mapping[str, str | None]:
+        """The columns that the names of the file and its folders give, and their values."""
+        ...
+
+    @property
     def remarks(self) -> Sequence[str]:
         """How the file is read, if it is not plain, as parts of a sentence."""
         ...

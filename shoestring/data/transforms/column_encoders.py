@@ -69,11 +69,18 @@ class NumberColumn:
 
 class CategoryColumn:
     """A column of categories: int32 codes of its dictionary, where `most` values have one of their own.
-    `last`: the dictionary of the version before.
+    `last`: the dictionary of the version before. `has_words`: other columns have the words of the values.
     """
 
-    def __init__(self, name: str, last: ColumnDictionary | None = None, most: int = MAX_CATEGORIES) -> None:
-        self.name = name
+    def __init__(
+        self,
+        name: str,
+        last: ColumnDictionary | None = None,
+        most: int = MAX_CATEGORIES,
+        *,
+        has_words: bool = False,
+    ) -> None:
+        self.name, self._has_words = name, has_words
         self._dictionary = Dictionary(last.values if last else (), most)
         self._train = CodeCounts([0, *last.rows] if last else (0,))
 
@@ -98,7 +105,14 @@ class CategoryColumn:
 
     def features(self) -> tuple[Feature, ...]:
         column, common = encoded_name(self.name), int((self._rows() >= MIN_CATEGORY_ROWS).sum())
-        return (Feature(name=column, kind="categorical", cardinality=common + 1, column=column),)
+        feature = Feature(
+            name=column,
+            kind="categorical",
+            cardinality=common + 1,
+            has_words=self._has_words,
+            column=column,
+        )
+        return (feature,)
 
     def is_informative(self) -> bool:
         """Return whether train has two values, and not all of them are rare."""

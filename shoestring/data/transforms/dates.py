@@ -1,4 +1,4 @@
-"""Features of dates: the calendar's cycles as categories, beside the moment itself as a number, and the days
+"""Features of dates: the calendar's cycles as categories, with the moment itself as a number, and the days
 between two dates of a row.
 """
 

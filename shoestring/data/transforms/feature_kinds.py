@@ -20,7 +20,7 @@ from shoestring.data.transforms.target import TargetFit, is_known, is_numeric
 @dataclass(frozen=True, slots=True)
 class ColumnKinds:
     """The kinds of the features, in the order of their columns, and the task. `dates`: the columns whose
-    parts are features too. `texts`: those whose hashed words are features instead.
+    parts are features too. `texts`: those whose hashed words are features, instead of a category or as well.
     """
 
     features: Mapping[str, FeatureKind]
@@ -52,9 +52,10 @@ def column_kinds(recipe: Recipe, table: JoinedTable, schema: pa.Schema) -> Colum
             decided[date] = "numeric"
     if not recipe.names_features:
         decided |= dict.fromkeys(elapsed_names(dates, schema.names), "numeric")
-    texts = recipe.texts or tuple(name for name, look in looks.items() if look.is_free)
+    texts = recipe.texts or tuple(name for name, look in looks.items() if look.is_free or look.is_shared)
     for text in texts:
-        decided.pop(text, None)
+        if text in looks and looks[text].is_free:
+            decided.pop(text, None)
         decided |= dict.fromkeys(hashed_names(text), "numeric")
     if taken := {*schema.names} & {name for text in texts for name in hashed_names(text)}:
         raise RecipeError(

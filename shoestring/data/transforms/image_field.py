@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 MAX_PIXELS = 1 << 26
-"""An image of more pixels is set aside: decoded, it would take more than 256 MB."""
+"""An image of more pixels is quarantined: decoded, it would take more than 256 MB."""
 
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
 """Pillow reads more; some of these start other programs."""

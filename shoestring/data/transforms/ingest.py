@@ -40,8 +40,8 @@ from shoestring.data.sources.check_columns import check_columns
 from shoestring.data.sources.data_file import DataFile
 from shoestring.data.sources.files import list_data_files
 from shoestring.data.sources.fingerprint import list_sources, table_files
-from shoestring.data.sources.open_table import open_source, open_table
-from shoestring.data.sources.parquet_reader import TypedTable, left_out_of
+from shoestring.data.sources.open_table import left_out_of, open_source, open_table
+from shoestring.data.sources.parquet_reader import TypedTable
 from shoestring.data.sources.remote.fetch import FetchFolder
 from shoestring.data.sources.table import SourceTable, TypesChanged
 from shoestring.data.sources.untyped_table import UntypedTable
@@ -65,6 +65,8 @@ def settings(recipe: Recipe) -> dict[str, JsonValue]:
         found["read"] = read
     if recipe.kinds:
         found["kinds"] = dict(recipe.kinds)
+    if recipe.source[recipe.main].splits:
+        found["splits"] = True
     if recipe.image is not None:
         found["image_paths"] = recipe.image.column
     if recipe.text is not None:

@@ -24,7 +24,9 @@ from shoestring.data.transforms.split import (
     has_larger_units,
     split_rule,
     unit_columns,
+    with_split,
 )
+from shoestring.data.transforms.splits.given_split import GivenSplit, given_split
 from shoestring.data.transforms.times.time_split import TimeSplit, time_split
 
 BATCH_ROWS = 1 << 17
@@ -79,17 +81,25 @@ class JoinedTable:
         read = {self._recipe.split.time, self._recipe.target.column} & {*self._main_columns}
         return time_split(self._parts(self._recipe.main, sorted(read)), self._recipe)
 
+    @cached_property
+    def _given(self) -> GivenSplit | None:
+        if not self._recipe.split_column:
+            return None
+        read = {self._recipe.split_column, self._recipe.target.column} & {*self._main_columns}
+        return given_split(self._parts(self._recipe.main, sorted(read)), self._recipe)
+
     @property
     def left_out(self) -> dict[str, int]:
         """The rows that are in no split, by reason."""
-        return {} if self._times is None else self._times.reasons
+        found = self._times or self._given
+        return {} if found is None else found.reasons
 
     @property
     def split_rule(self) -> SplitRule:
         """How the rows are assigned to splits. The rows that decide it are read first."""
         if self._times is not None:
             return self._times.rule
-        return split_rule(self._recipe, self._main_columns, self._repeats)
+        return split_rule(self._recipe, self._main_columns, self._repeats, self._given)
 
     @cached_property
     def part_names(self) -> list[str]:
@@ -114,10 +124,12 @@ class JoinedTable:
                 batch = self._times.with_time(batch)
             for lookup in self._lookups:
                 batch = lookup.join(batch)
-            if self._times is None:
-                yield batch, assign_splits(batch, recipe.split, recipe.seed, self._unit_columns, positions)
-            else:
+            if self._times is not None:
                 yield batch, assign_by_time(batch, self._times)
+                continue
+            columns, given = self._unit_columns, self._given
+            assigned = assign_splits(batch, recipe.split, recipe.seed, columns, positions, given)
+            yield (batch, assigned) if given is None else with_split(batch, assigned)
 
     def check_joins(self) -> None:
         """Raise RecipeError for a join that found no row, once all batches were read."""

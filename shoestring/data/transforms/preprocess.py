@@ -26,13 +26,13 @@ from shoestring.data.increments.partitions import EncodedPartition, write_partit
 from shoestring.data.increments.versions import save_version, versions_key
 from shoestring.data.recipe import Recipe
 from shoestring.data.sources.text.lost_classes import lost_classes
+from shoestring.data.split_settings import SPLITS
 from shoestring.data.storage.blobs import load_manifest, put_blob, save_manifest
 from shoestring.data.storage.part_writer import REUSING, PartWriter, ReportRows, open_part, part_schema
 from shoestring.data.transforms.feature_kinds import ColumnKinds, column_kinds
 from shoestring.data.transforms.image_field import ImageField
 from shoestring.data.transforms.joined_table import JoinedTable
 from shoestring.data.transforms.row_encoder import RowEncoder
-from shoestring.data.transforms.split import SPLITS, split_rule
 from shoestring.data.transforms.texts.encode_texts import encode_texts
 
 
@@ -68,7 +68,7 @@ def preprocess(
 
     if recipe.text is not None:
         texts = encode_texts(recipe, recipe.text, raw, store, new_writer, report)
-        rule, parts, encoding = split_rule(recipe, (), None), texts.parts, texts.encoding
+        rule, parts, encoding = texts.rule, texts.parts, texts.encoding
         manifest = _manifest_of_parts(recipe, raw_key, format, store, storage_class, rule, parts, encoding)
         manifest = manifest.model_copy(update={"quarantined": texts.dropped})
         return save_manifest(store, manifest), manifest
@@ -175,7 +175,7 @@ def _manifest_of_parts(
 def _versions_key(
     recipe: Recipe, raw: Manifest, table: JoinedTable, format: Format, storage_class: str
 ) -> str:
-    """Return the digest of what each encoded part depends on beside its raw part."""
+    """Return the digest of what each encoded part depends on, other than its raw part."""
     made_from: dict[str, JsonValue] = {
         "settings": settings(recipe),
         "columns": dict(raw.columns),

@@ -26,13 +26,14 @@ from shoestring.data.formats.dictionaries import write_dictionaries
 from shoestring.data.increments.encoded_version import LastEncoding
 from shoestring.data.increments.partitions import EncodedPartition
 from shoestring.data.recipe import Recipe
+from shoestring.data.split_settings import SPLITS
 from shoestring.data.transforms.column_encoders import CategoryColumn, NumberColumn, TargetColumn
 from shoestring.data.transforms.dates import elapsed_names, with_date_parts, with_elapsed
 from shoestring.data.transforms.encode import Codes, Numbers, RunningMoments, encoded_name
 from shoestring.data.transforms.feature_kinds import ColumnKinds
 from shoestring.data.transforms.hashing.hashed_text import with_hashed_texts
 from shoestring.data.transforms.image_field import ImageField
-from shoestring.data.transforms.split import SPLITS, SplitAssignment
+from shoestring.data.transforms.split import SplitAssignment
 from shoestring.data.transforms.target import is_known, read_weights
 
 SplitIndices = np.ndarray[Any, np.dtype[np.int64]]
@@ -61,7 +62,12 @@ class RowEncoder:
         self._elapsed = frozenset(elapsed_names(kinds.dates, schema.names)) & kind_of.keys()
         self._numbers = [NumberColumn(name) for name in kind_of if kind_of[name] == "numeric"]
         self._categories = [
-            CategoryColumn(name, codes.get(encoded_name(name)), recipe.max_categories)
+            CategoryColumn(
+                name,
+                codes.get(encoded_name(name)),
+                recipe.max_categories,
+                has_words=name in kinds.texts,
+            )
             for name in kind_of
             if kind_of[name] == "categorical"
         ]

@@ -1,5 +1,5 @@
 """Assign rows to splits by a keyed hash of their unit, so that rows added anywhere never move others; or by
-their time.
+their time, or as a column of the data names it.
 
 A unit never depends on the target: rows that differ in it alone are in one split, or each is drawn by itself.
 Otherwise train would lack just the outcomes that the test split has.
@@ -19,11 +19,11 @@ import pyarrow as pa
 from shoestring.core.datasets import SplitRule
 from shoestring.core.record import digest
 from shoestring.data.recipe import Recipe
-from shoestring.data.sources.column_types import float_scalar, float_values
 from shoestring.data.split_settings import Split
+from shoestring.data.transforms.splits.given_split import GivenSplit, Indices, given_split
+from shoestring.data.transforms.splits.row_hashes import Hashes, hash_key, mix, row_hashes, text_hash
 from shoestring.data.transforms.times.time_split import TimeSplit, time_split
 
-SPLITS = ("train", "val", "test")
 DAY_COLUMNS = frozenset({"day", "date"})
 
 MIN_DISTINCT_ROWS = 1000
@@ -33,8 +33,6 @@ all unseen."""
 COUNTED_ROWS = 1 << 14
 """The rows whose hashes are counted at once."""
 
-Hashes = np.ndarray[Any, np.dtype[np.uint64]]
-Indices = np.ndarray[Any, np.dtype[np.int64]]
 Groups = np.ndarray[Any, np.dtype[np.int32]]
 
 
@@ -52,7 +50,7 @@ class SplitAssignment:
 
 def unit_columns(recipe: Recipe, names: Iterable[str]) -> list[str]:
     """Return the columns of the main table whose values are a row's unit: all but the target, the weight, the
-    leaks, and the names of image files, whose content counts.
+    leaks, the name of the row's split, and the names of image files, whose content counts.
 
     Features are chosen after the split, and another choice has the same test rows.
     """
@@ -60,20 +58,24 @@ def unit_columns(recipe: Recipe, names: Iterable[str]) -> list[str]:
         recipe.target.column,
         recipe.weight,
         *recipe.leaks,
+        recipe.split_column,
         *([recipe.image.column] if recipe.image else []),
     }
     return [name for name in names if name not in ignored]
 
 
-def split_rule(recipe: Recipe, names: Iterable[str], repeats: RepeatedRows | None) -> SplitRule:
+def split_rule(
+    recipe: Recipe, names: Iterable[str], repeats: RepeatedRows | None, given: GivenSplit | None = None
+) -> SplitRule:
     """Return the rule for a table with these columns. `repeats` None: it has many distinct rows."""
+    of_data = () if given is None else given.names
     if recipe.split.by:
-        return SplitRule(unit="groups")
+        return SplitRule(unit="groups", given=of_data)
     if recipe.text is not None:
-        return SplitRule(unit="documents")
+        return SplitRule(unit="documents", given=of_data)
     names = [*names]
     ignored = tuple(sorted({*names} - {*unit_columns(recipe, names)}))
-    return SplitRule(unit="distinct rows" if repeats is None else "rows", ignored=ignored)
+    return SplitRule(unit="distinct rows" if repeats is None else "rows", ignored=ignored, given=of_data)
 
 
 def unit_name(split: Split, unit: str) -> str:
@@ -134,7 +136,7 @@ def count_repeats(parts: Iterable[pa.Table], seed: int, columns: Sequence[str]) 
     for part in parts:
         counted.append([])
         for start in range(0, part.num_rows, COUNTED_ROWS):
-            hashes = _row_hashes(part.slice(start, COUNTED_ROWS).select([*columns]), _key(seed))
+            hashes = row_hashes(part.slice(start, COUNTED_ROWS).select([*columns]), hash_key(seed))
             found, counts = np.unique(hashes, return_counts=True)
             counted[-1].append((found, counts))
             distinct = np.union1d(distinct, found)
@@ -148,29 +150,62 @@ def count_repeats(parts: Iterable[pa.Table], seed: int, columns: Sequence[str]) 
 
 
 def assign_splits(
-    table: pa.Table, split: Split, seed: int, columns: Sequence[str], positions: RowPositions | None = None
+    table: pa.Table,
+    split: Split,
+    seed: int,
+    columns: Sequence[str],
+    positions: RowPositions | None = None,
+    given: GivenSplit | None = None,
 ) -> SplitAssignment:
-    """Assign the rows of a table to splits. `columns` are its unit's; `positions`: each row is a unit.
+    """Assign the rows of a table to splits. `columns` are its unit's; `positions`: each row is a unit;
+    `given`: the splits that the data gives, of which train may lend rows to the others.
 
     A unit goes to the split whose share contains hash / 2^64. The hash is blake2b of the values of
     `split.by`. Without groups, it is a hash of the values of `columns`, mixed with the position of a row that
     repeats an earlier one. Hashes are keyed by the seed: the shares hold on average, and the more units there
     are, the more closely.
     """
-    key = _key(seed)
+    hashes, groups = _unit_hashes(table, split, hash_key(seed), columns, positions)
+    indices = _split_indices(hashes, split, given)
+    if groups is not None:
+        indices = indices[groups]
+    if given is not None:
+        indices = given.place(table, indices)
+    if positions is not None and groups is None:
+        return SplitAssignment(indices, None)
+    ids = _group_ids(hashes)
+    return SplitAssignment(indices, ids if groups is None else ids[groups])
+
+
+def with_split(table: pa.Table, assigned: SplitAssignment) -> tuple[pa.Table, SplitAssignment]:
+    """Return the rows that are in a split."""
+    indices, groups = assigned.split_indices, assigned.groups
+    if not len(rows := np.flatnonzero(indices < 0)):
+        return table, assigned
+    rows = np.flatnonzero(indices >= 0)
+    kept = table.take(pa.array(rows))
+    return kept, SplitAssignment(indices[rows], None if groups is None else groups[rows])
+
+
+def _unit_hashes(
+    table: pa.Table,
+    split: Split,
+    key: hashlib.blake2b,
+    columns: Sequence[str],
+    positions: RowPositions | None,
+) -> tuple[Hashes, Indices | None]:
+    """Return the hash of each unit: uint64[units], and the unit of each row, int64[rows]; None: each row has
+    a hash."""
     if split.by:
         chosen = table.select(split.by)
         rows, groups = _groups(chosen)
-        hashes = np.array([_hash(group, key) for group in chosen.take(rows).to_pylist()], np.uint64)
-        indices = _split_indices(hashes, split)
-        return SplitAssignment(indices[groups], _group_ids(hashes)[groups])
-    hashes = _row_hashes(table.select([*columns]), key)
+        return np.array([_hash(group, key) for group in chosen.take(rows).to_pylist()], np.uint64), groups
+    hashes = row_hashes(table.select([*columns]), key)
     if positions is None:
-        return SplitAssignment(_split_indices(hashes, split), _group_ids(hashes))
+        return hashes, None
     numbers = positions.number(hashes).astype(np.uint64)
     # The first of equal rows stays where it is when there are many distinct rows one day.
-    hashes = np.where(numbers > 0, _mix(hashes, numbers), hashes)
-    return SplitAssignment(_split_indices(hashes, split), None)
+    return np.where(numbers > 0, mix(hashes, numbers), hashes), None
 
 
 def assign_table(table: pa.Table, recipe: Recipe, names: Sequence[str]) -> tuple[SplitRule, SplitAssignment]:
@@ -181,12 +216,12 @@ def assign_table(table: pa.Table, recipe: Recipe, names: Sequence[str]) -> tuple
     if recipe.split.time:
         times = time_split([table], recipe)
         return times.rule, assign_by_time(table, times)
+    given = given_split([table], recipe) if recipe.split_column else None
     columns = unit_columns(recipe, names)
     repeats = None if has_larger_units(recipe) else count_repeats([table], recipe.seed, columns)
-    assigned = assign_splits(
-        table, recipe.split, recipe.seed, columns, None if repeats is None else repeats.positions(0)
-    )
-    return split_rule(recipe, names, repeats), assigned
+    positions = None if repeats is None else repeats.positions(0)
+    assigned = assign_splits(table, recipe.split, recipe.seed, columns, positions, given)
+    return split_rule(recipe, names, repeats, given), assigned
 
 
 def assign_by_time(table: pa.Table, times: TimeSplit) -> SplitAssignment:
@@ -195,7 +230,7 @@ def assign_by_time(table: pa.Table, times: TimeSplit) -> SplitAssignment:
     if times.rule.unit == "rows":
         return SplitAssignment(indices, None)
     # Adding 0 turns -0 into 0.
-    return SplitAssignment(indices, _group_ids(_mix((values + 0.0).view(np.uint64), np.uint64(0))))
+    return SplitAssignment(indices, _group_ids(mix((values + 0.0).view(np.uint64), np.uint64(0))))
 
 
 def has_larger_units(recipe: Recipe) -> bool:
@@ -204,76 +239,22 @@ def has_larger_units(recipe: Recipe) -> bool:
     return bool(recipe.split.by or recipe.split.time) or recipe.text is not None or recipe.image is not None
 
 
-def _key(seed: int) -> hashlib.blake2b:
-    return hashlib.blake2b(digest_size=8, key=str(seed).encode())
-
-
 def _group_ids(hashes: Hashes) -> Groups:
     return hashes.astype(np.uint32).view(np.int32)
 
 
-def _split_indices(hashes: Hashes, split: Split) -> Indices:
-    return np.searchsorted([split.train, split.train + split.val], hashes / 2.0**64, side="right")
+def _split_indices(hashes: Hashes, split: Split, given: GivenSplit | None) -> Indices:
+    bounds = [split.train, split.train + split.val] if given is None else given.bounds(split)
+    return np.searchsorted(bounds, hashes / 2.0**64, side="right")
 
 
 def _hash(group: dict[str, Any], key: hashlib.blake2b) -> int:
-    return _digest(json.dumps([_group_text(value) for value in group.values()]), key)
+    return text_hash(json.dumps([_group_text(value) for value in group.values()]), key)
 
 
 def _group_text(value: object) -> str:
     """Return the text of a value; a whole number has the same text in a column of floats."""
     return str(int(value) if isinstance(value, float) and value.is_integer() else value)
-
-
-def _digest(text: str, key: hashlib.blake2b) -> int:
-    return _digest_bytes(text.encode(), key)
-
-
-def _digest_bytes(data: bytes, key: hashlib.blake2b) -> int:
-    found = key.copy()
-    found.update(data)
-    return int.from_bytes(found.digest(), "little")
-
-
-def _row_hashes(table: pa.Table, key: hashlib.blake2b) -> Hashes:
-    """Return a hash of each row's values: uint64[rows]. The order of the columns does not matter.
-
-    A row's hash is the mixed sum of the hashes of its values, each keyed by the name of its column.
-    """
-    total = np.zeros(table.num_rows, np.uint64)
-    for name in table.column_names:
-        total += _mix(_value_bits(table[name], key), np.uint64(_digest(name, key)))
-    return _mix(total, np.uint64(int.from_bytes(key.digest(), "little")))
-
-
-def _value_bits(column: pa.ChunkedArray, key: hashlib.blake2b) -> Hashes:
-    """Return 64 bits for each value; equal numbers have equal bits, whatever their type. A null is a NaN."""
-    kind = column.type
-    if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
-        column = column.cast(pa.int32() if kind.bit_width == 32 else pa.int64())
-    elif pa.types.is_boolean(kind):
-        column = column.cast(pa.int8())
-    elif pa.types.is_binary(kind):
-        return np.array([_digest_bytes(data or b"", key) for data in column.to_pylist()], np.uint64)
-    elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
-        encoded = column.cast(pa.string()).combine_chunks().dictionary_encode(null_encoding="encode")
-        digests = np.array([_digest(repr(text), key) for text in encoded.dictionary.to_pylist()], np.uint64)
-        return digests[np.from_dlpack(encoded.indices)] if len(column) else np.zeros(0, np.uint64)
-    numbers = column.cast(pa.float64(), safe=False).fill_null(float_scalar(np.nan))
-    # Adding 0 turns -0 into 0.
-    values = float_values(numbers) + 0.0
-    values[np.isnan(values)] = np.nan
-    bits: Hashes = np.ascontiguousarray(values).view(np.uint64)
-    return bits
-
-
-def _mix(values: Hashes, key: np.uint64 | Hashes) -> Hashes:
-    """Return SplitMix64's output number `values` from the state `key` (Steele, Lea and Flood 2014, figure
-    16): uint64[rows]."""
-    state = key + (values + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return state ^ (state >> np.uint64(31))
 
 
 def _groups(columns: pa.Table) -> tuple[Indices, Indices]:

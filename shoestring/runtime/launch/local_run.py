@@ -23,6 +23,7 @@ from shoestring.reporting.run_reader import read_run_story
 from shoestring.runtime.admission.admit import admit
 from shoestring.runtime.admission.first_request import RunRequest, after_waiting
 from shoestring.runtime.admission.start_gate import start_when_allowed
+from shoestring.runtime.launch.temporary_space import check_temporary_space
 from shoestring.runtime.launch.watch_stages import watched_stages
 from shoestring.runtime.open_world import STORE_VARIABLE
 from shoestring.runtime.settlement.settle import settle_abandoned, settle_run
@@ -45,13 +46,18 @@ class LaunchOptions:
     notify: Callable[[str], object]
 
 
+ENDS_WITH_REASON = ("refused", "failed", "stopped")
+
+
 def run_here(world: World, request: RunRequest, options: LaunchOptions) -> None:
     """Admit the run and drive it to its end. What happened is in its records.
 
     Raises:
         Refused: it was not admitted, or not admitted again where it migrated to. Its records are published.
-        UsageError: another process still drives it.
+        StoreFull: there is no space for temporary files; before anything is reserved, or where that ended it.
+        UsageError: another process still drives it, or TMPDIR cannot be used.
     """
+    check_temporary_space()
     check_not_running(world, request.run_id)
     with environment_of_run(world, options):
         for sentence in settle_abandoned(world):
@@ -150,6 +156,12 @@ def has_migrated(world: World, run_id: str) -> bool:
     return bool(receipts) and max(receipts, key=lambda each: each.finished_at).cause == "migrated"
 
 
+def lacks_reason(world: World, run_id: str) -> bool:
+    """Return whether no record of a run that has ended gives the reason, as where a step did not start."""
+    story = read_run_story(world.store, run_id)
+    return not story.refusal and all(each.state not in ENDS_WITH_REASON for each in story.attempts[-1:])
+
+
 def drive_pipeline(world: World, run: Run, request: RunRequest, options: LaunchOptions) -> None:
     """Drive the compiled pipeline and follow its heartbeats until it ends; after Ctrl-C, settle first."""
     from shoestring.pipelines.local_runner import run_locally
@@ -172,7 +184,8 @@ def drive_pipeline(world: World, run: Run, request: RunRequest, options: LaunchO
     }
     try:
         with watched_stages(world, run), contextlib.suppress(KeyboardInterrupt):
-            run_locally(arguments, options.folder / "log.txt")
+            if not run_locally(arguments, options.folder / "log.txt") and lacks_reason(world, run.run_id):
+                check_temporary_space()
     finally:
         # The exit step does not run after a Ctrl-C, or when the engine fails before it.
         settle_run(world, request.run_id)

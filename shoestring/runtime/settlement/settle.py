@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -148,11 +147,10 @@ def settle_opened(world: World, run: Run) -> list[str]:
     return settle_start(world, run, run.start)
 
 
-def exit_step(world: World, run_id: str) -> list[str]:
+def exit_step(world: World, run: Run) -> list[str]:
     """Do `settle_run` in a pod of its own. Its time so far is charged to the overhead, and what the rest is
     expected to wait for the store; the rest itself takes milliseconds.
     """
-    run = open_run(world.store, run_id)
     if run.starts:
         with overhead_timer(world, run, "settle", EXIT_STEP_REQUESTS):
             pass
@@ -162,11 +160,22 @@ def exit_step(world: World, run_id: str) -> list[str]:
 def finish(world: World, run_id: str, page_path: str, summary_path: str) -> None:
     """Do the exit step, and write the run's report and summary into the store, and to the paths that are not
     empty.
+
+    A run that its first route step refused to begin has no record. There is nothing to settle then, and the
+    summary is empty: an error of this step would hide the reason that the route step gave.
     """
-    for message in exit_step(world, run_id):
-        print(message, flush=True)
-    page = publish(world.store, run_id)
+    try:
+        run = open_run(world.store, run_id)
+    except UnknownName:
+        page = f"{run_id} was never begun, so there is nothing to settle: see its first route step"
+        summary = b""
+        print(page, flush=True)
+    else:
+        for message in exit_step(world, run):
+            print(message, flush=True)
+        page = publish(world.store, run_id)
+        summary = world.store.fetch(store_layout.summary(run_id)).read_bytes()
     if page_path:
         Path(page_path).write_text(page, encoding="utf-8")
     if summary_path:
-        shutil.copyfile(world.store.fetch(store_layout.summary(run_id)), summary_path)
+        Path(summary_path).write_bytes(summary)

@@ -23,9 +23,14 @@ class StepCosts:
     recent ones.
     """
 
-    def __init__(self, validation_s: float) -> None:
-        """Start with an estimate of `validation_s`, which the first real validation replaces."""
-        self._estimated_validation_s = validation_s
+    def __init__(self, validation_s: float, fit_s: float = 0.0, predictions: float = 0.0) -> None:
+        """Start with an estimate of `validation_s`, which the first real validation replaces.
+
+        Where time is reserved for them, predictions of the whole validation split follow the loop, which
+        take as long as `predictions` validations of it, and then a fit of `fit_s`.
+        """
+        self._estimated_validation_s, self._share = validation_s, 1.0
+        self._fit_s, self._predictions = fit_s, predictions
         self._validations: deque[float] = deque(maxlen=REMEMBERED)
         self._checkpoints: deque[float] = deque(maxlen=REMEMBERED)
 
@@ -35,6 +40,7 @@ class StepCosts:
     def scale_validation(self, factor: float) -> None:
         """Expect validations to read `factor` times as many rows; the next one replaces the estimate."""
         self._estimated_validation_s = self.validation_s * factor
+        self._share *= factor
         self._validations.clear()
 
     def record_checkpoint(self, seconds: float) -> None:
@@ -47,6 +53,11 @@ class StepCosts:
     @property
     def checkpoint_s(self) -> float:
         return max(self._checkpoints, default=0.0)
+
+    @property
+    def whole_validation_s(self) -> float:
+        """Seconds of a validation of the whole split."""
+        return self.validation_s / self._share
 
     @property
     def validation_reserve_s(self) -> float:
@@ -68,4 +79,19 @@ class StepCosts:
     def exit_s(self) -> float:
         """Seconds of the exit: last validation, writing the model (as slow as a checkpoint), ending the
         process."""
-        return VALIDATION_MARGIN * self.validation_s + SHUTDOWN_S + CHECKPOINT_MARGIN * self.checkpoint_s
+        return VALIDATION_MARGIN * self.validation_s + self.writing_s
+
+    @property
+    def writing_s(self) -> float:
+        """Seconds of writing the model and ending the process."""
+        return SHUTDOWN_S + CHECKPOINT_MARGIN * self.checkpoint_s
+
+    @property
+    def fitting_s(self) -> float:
+        """Seconds of the predictions and the fit that follow the loop."""
+        return self._fit_s + self._predictions * self.whole_validation_s
+
+    @property
+    def reserved_s(self) -> float:
+        """Seconds that must be left after a step."""
+        return self.exit_s + self.fitting_s

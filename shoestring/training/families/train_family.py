@@ -11,10 +11,8 @@ from shoestring.training.families.registry import Ensemble, family_of
 from shoestring.training.loop import Training
 from shoestring.training.losses.combination import combine, mean_loss
 from shoestring.training.losses.fitting import FIT_S, fit_weights
+from shoestring.training.session import PREDICTING
 from shoestring.training.task import TrainedModel, TrainingTask
-
-PREDICTING = 2.0
-"""Times that the predictions for the temperature may take as long as a validation."""
 
 
 def train_family(task: TrainingTask) -> TrainedModel:
@@ -24,9 +22,10 @@ def train_family(task: TrainingTask) -> TrainedModel:
         return cast(Ensemble, family).train(task)
     training = Training(task, family.learner(task))
     trained = training.run()
-    if not task.encoding.classes or not trained.state.samples:
+    if not task.fits_temperature or not trained.state.samples:
         return trained
-    needed_s = FIT_S + PREDICTING * training.measured.costs.validation_s
+    costs = training.measured.costs
+    needed_s = FIT_S + PREDICTING * costs.whole_validation_s + costs.writing_s
     if task.meter.seconds_left(task.clock.monotonic_s()) < needed_s:
         return replace(trained, depends_on_limits=True)
     return with_temperature(task, trained)

@@ -16,6 +16,7 @@ from shoestring.core.errors import NotAllowed
 from shoestring.core.pod_ref import PodRef
 from shoestring.core.record import record_bytes
 from shoestring.core.types import Pool
+from shoestring.data.run_records import open_run
 from shoestring.runtime.admission.admit import admit
 from shoestring.runtime.records.overhead import OverheadTime, overhead_timer, overhead_times
 from shoestring.runtime.settlement.settle import exit_step, settle_start
@@ -79,7 +80,7 @@ def test_overhead_beyond_its_reservation_is_recorded_up_to_the_cap(world: World,
 
 def test_the_exit_step_is_charged_to_the_overhead(world: World, flights_slice: Path) -> None:
     began = begin(world, run_request(flights_slice, needs=INGEST))
-    exit_step(world, "r")
+    exit_step(world, open_run(world.store, "r"))
     assert any("/settle." in key for key in world.store.list("runs/r/overhead/1/"))
     assert began.ledger.state(began.account).settled_usd["overhead-1"] > 0
 
@@ -93,7 +94,7 @@ class ClusterWithoutNodeRights(LocalCluster):
 
 def test_the_exit_step_needs_no_right_to_read_nodes(world: World, flights_slice: Path) -> None:
     run = admit(world, run_request(flights_slice, needs=INGEST))
-    exit_step(replace(world, cluster=ClusterWithoutNodeRights(())), "r")
+    exit_step(replace(world, cluster=ClusterWithoutNodeRights(())), open_run(world.store, "r"))
     (pod,) = overhead_times(world, run, run.start)
     assert pod.usd_per_hour > 0
     assert Ledger(world.store, world.clock).state("r").closed

@@ -1,4 +1,4 @@
-"""What the page has on times: a split by time, and local times beside UTC."""
+"""The times on the page: a split by time, and local times next to UTC."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ MIN_TIMES = 30
 MIN_DATED = 0.99
 """The share of rows that have a date, where a split by it is proposed."""
 
+MAX_SHARE_OFF = 0.5
+"""How far val or test may be from their share of the rows, as a part of it, before the page names it."""
+
 MINUTE = 60e6
 MAX_ZONE, ZONE_STEP = 14 * 60 * MINUTE, 30 * MINUTE
 """The largest distance of a local time from UTC, in microseconds, and what nearly all are a multiple of."""
@@ -31,7 +34,8 @@ def time_remarks(
     """Return what is to know of the times of a recipe's rows, a sentence each. `warned`: columns with a
     warning."""
     own = [each for each in columns if each.name in samples[recipe.main].rows.column_names]
-    proposed = [] if recipe.split.by or recipe.split.time else time_proposal(recipe, own, warned)
+    is_chosen = recipe.split.by or recipe.split.time or recipe.split_column
+    proposed = [] if is_chosen else time_proposal(recipe, own, warned)
     return (*_boundaries(recipe, samples[recipe.main]), *proposed, *_local_beside_utc(columns))
 
 
@@ -60,6 +64,14 @@ def _boundaries(recipe: Recipe, main: TableSample) -> Iterator[str]:
         return
     val, test = found.rule.boundaries
     yield f"rows are split by {recipe.split.time}: val from {val} on, test from {test} on"
+    dated = found.assign(found.with_time(main.rows))[0]
+    for index, (split, share) in enumerate({"val": recipe.split.val, "test": recipe.split.test}.items(), 1):
+        rows = int((dated == index).sum())
+        if abs(rows / len(dated) - share) > MAX_SHARE_OFF * share:
+            yield (
+                f"{split} gets {rows:,} of {len(dated):,} rows, and not {share:.0%}, since many have the "
+                f"same {recipe.split.time}: split by a finer column, or by `split.by`"
+            )
     if found.left_out:
         yield f"{found.left_out:,} rows without {recipe.split.time} are left out"
 

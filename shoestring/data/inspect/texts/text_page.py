@@ -14,6 +14,7 @@ from shoestring.core.datasets import TEXT_COLUMN
 from shoestring.core.errors import DataError
 from shoestring.core.interfaces import RemoteSources
 from shoestring.data.inspect.page_records import DataPage, TextEntry
+from shoestring.data.inspect.tables.split_page import split_remarks
 from shoestring.data.recipe import Recipe
 from shoestring.data.source import TextSettings
 from shoestring.data.sources.check_columns import check_columns
@@ -24,8 +25,11 @@ from shoestring.data.sources.files import list_data_files
 from shoestring.data.sources.open_table import open_texts
 from shoestring.data.sources.quarantine import Quarantine
 from shoestring.data.sources.table import TypesChanged
-from shoestring.data.transforms.split import SPLITS, assign_splits
+from shoestring.data.split_settings import SPLIT_COLUMN, SPLITS, split_of_name
+from shoestring.data.transforms.split import assign_splits
+from shoestring.data.transforms.splits.given_split import GivenSplit, given_split
 from shoestring.data.transforms.texts.bpe_tokens import require_tokenizers
+from shoestring.data.values import text_array
 
 SAMPLE_BYTES = 8 << 20
 """Documents are read up to this size, and to the end of a batch, by a hash of the names of their files."""
@@ -52,9 +56,10 @@ class TextCounts:
     by_split: Counter[str] = field(default_factory=Counter)
     digests: set[bytes] = field(default_factory=set)
 
-    def add(self, rows: pa.Table, recipe: Recipe, settings: TextSettings) -> None:
+    def add(self, rows: pa.Table, recipe: Recipe, settings: TextSettings, given: GivenSplit | None) -> None:
         """Count documents: rows of their bytes and the names of their files."""
-        indices = assign_splits(rows, recipe.split, recipe.seed, [TEXT_COLUMN]).split_indices
+        assigned = assign_splits(rows, recipe.split, recipe.seed, [TEXT_COLUMN], given=given)
+        indices = assigned.split_indices
         pairs = zip(rows[TEXT_COLUMN].to_pylist(), rows["path"].to_pylist(), indices.tolist(), strict=True)
         for text, path, index in pairs:
             if not text:
@@ -87,10 +92,12 @@ def text_page(
     files = list_data_files(recipe.source[recipe.main], remote)
     documents = open_texts(settings, chosen := _chosen(files))
     check_columns(recipe, {recipe.main: documents.names})
+    names = pa.table({SPLIT_COLUMN: text_array(tuple(split_of_name(file.name) or "" for file in files))})
+    given = given_split([names], recipe) if recipe.split_column else None
     while True:
         quarantine, counts = Quarantine(recipe.main, io.StringIO()), TextCounts()
         try:
-            is_whole = _count(documents, quarantine, counts, recipe) and len(chosen) == len(files)
+            is_whole = _count(documents, quarantine, counts, recipe, given) and len(chosen) == len(files)
             break
         except TypesChanged:  # It is raised once.
             continue
@@ -103,16 +110,24 @@ def text_page(
     except DataError as error:
         refusal = error
     entry = _entry(files, counts, quarantine, settings, is_whole)
-    return _page(recipe, counts, entry, is_whole, str(refusal or "")), refusal
+    page = _page(recipe, counts, entry, is_whole, str(refusal or ""))
+    named = tuple(split_remarks(recipe, (file.name for file in files)))
+    return page.model_copy(update={"files": named}), refusal
 
 
-def _count(documents: TextDocuments, quarantine: Quarantine, counts: TextCounts, recipe: Recipe) -> bool:
+def _count(
+    documents: TextDocuments,
+    quarantine: Quarantine,
+    counts: TextCounts,
+    recipe: Recipe,
+    given: GivenSplit | None,
+) -> bool:
     """Count the documents of a sample. Returns whether these were all."""
     assert recipe.text is not None
     for rows in documents.batches(quarantine):
         if rows.num_rows and counts.size_bytes > SAMPLE_BYTES:
             return False
-        counts.add(rows, recipe, recipe.text)
+        counts.add(rows, recipe, recipe.text, given)
     return True
 
 
@@ -180,7 +195,9 @@ def _require_splits(counts: TextCounts) -> None:
 def _splits(recipe: Recipe, counts: TextCounts, documents: int, is_whole: bool) -> dict[str, int]:
     if is_whole:
         return {split: counts.by_split[split] for split in SPLITS}
-    shares = (recipe.split.train, recipe.split.val, recipe.split.test)
+    shares: tuple[float, ...] = (recipe.split.train, recipe.split.val, recipe.split.test)
+    if recipe.split_column:
+        shares = tuple(counts.by_split[split] / max(1, counts.documents) for split in SPLITS)
     return {split: round(documents * share) for split, share in zip(SPLITS, shares, strict=True)}
 
 

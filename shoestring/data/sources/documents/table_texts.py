@@ -32,7 +32,7 @@ class TableTexts(TextDocuments):
         self._by, self._column, self._open_file = settings.by, settings.column, open_file
         self._tables: dict[str, FilesTable] = {}
         for file in files[:1]:
-            names = self._table(file).names
+            names = self._open(file).names
             if missing := [name for name in (*self._by, self._column) if name not in names]:
                 raise RecipeError(
                     f"`text`: {', '.join(missing)} is no column of {file.name}, which has {', '.join(names)}"
@@ -50,14 +50,14 @@ class TableTexts(TextDocuments):
             place, numbered = "/".join(value or "" for value in values), [*found]
             yield numbered[0][0], f"{file.name}#{place}", _text([row for _, row in numbered])
 
-    def _table(self, file: DataFile) -> FilesTable:
+    def _open(self, file: DataFile) -> FilesTable:
         """Return a table, which keeps what it learns of its file while it is read."""
         if file.name not in self._tables:
             self._tables[file.name] = self._open_file(file)
         return self._tables[file.name]
 
     def _rows(self, file: DataFile, quarantine: Quarantine) -> Iterator[Row]:
-        table, names = self._table(file), [*self._by, self._column]
+        table, names = self._open(file), [*self._by, self._column]
         if isinstance(table, UntypedTable):
             blocks = table.texts(SAMPLE_BYTES, quarantine)
         else:

@@ -16,6 +16,7 @@ from shoestring.data.source import TextSettings
 from shoestring.data.sources.data_file import DataFile, open_unpacked
 from shoestring.data.sources.quarantine import SHOWN_ROWS, Quarantine
 from shoestring.data.sources.text.encodings import guess_encoding
+from shoestring.data.split_settings import SPLIT_COLUMN, split_of_name
 
 PATH_COLUMN = "path"
 
@@ -29,12 +30,13 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class TextDocuments:
-    """A table with a row for each document: its bytes, and the name of its file."""
-
-    schema = pa.schema([(TEXT_COLUMN, pa.binary()), (PATH_COLUMN, pa.string())])
+    """A table with a row for each document: its bytes, and the name of its file; where files are named by
+    their split, that as well."""
 
     def __init__(self, settings: TextSettings, files: Sequence[DataFile]) -> None:
-        self.names = [TEXT_COLUMN, PATH_COLUMN]
+        split = [(SPLIT_COLUMN, pa.string())] if files and files[0].splits else []
+        self.schema = pa.schema([(TEXT_COLUMN, pa.binary()), (PATH_COLUMN, pa.string()), *split])
+        self.names = self.schema.names
         self.files = files
         self._separator = settings.separator.encode()
         self._guesses = 0
@@ -55,9 +57,13 @@ class TextDocuments:
                 paths.append(path)
                 size_bytes += len(texts[-1])
                 if size_bytes >= BATCH_BYTES or len(texts) == BATCH_DOCUMENTS:
-                    yield pa.table([texts, paths], self.schema)
+                    yield self._table(texts, paths)
                     texts, paths, size_bytes = [], [], 0
-        yield pa.table([texts, paths], self.schema)
+        yield self._table(texts, paths)
+
+    def _table(self, texts: Sequence[bytes], paths: Sequence[str]) -> pa.Table:
+        splits = [[split_of_name(path.partition("#")[0]) for path in paths]] if len(self.names) > 2 else []
+        return pa.table([texts, paths, *splits], self.schema)
 
     def peek(self, names: Sequence[str]) -> Iterator[pa.Table]:
         """Yield these columns of the documents that can be used."""

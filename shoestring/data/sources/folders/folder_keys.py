@@ -4,38 +4,23 @@ them."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import PurePosixPath
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from shoestring.core.errors import DataError
+from shoestring.data.sources.data_file import DataFile
 from shoestring.data.values import TEXT, text_array
 
-MISSING_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
-
-def folder_keys(name: str) -> dict[str, str | None]:
-    """Return the keys of a file's folders and their values, without escapes; None is a missing value.
-
-    `name`: of the file, with its folders below the source.
-    """
-    found: dict[str, str | None] = {}
-    for folder in PurePosixPath(name).parts[:-1]:
-        key, sign, value = folder.partition("=")
-        if key and sign:
-            found[unquote(key)] = None if value in ("", MISSING_VALUE) else unquote(value)
-    return found
-
-
-def require_equal_keys(names: Sequence[str]) -> None:
+def require_equal_keys(files: Sequence[DataFile]) -> None:
     """Raise DataError if some files of a table are in folders that are named by other keys."""
-    first = folder_keys(names[0]).keys()
-    for name in names:
-        if (keys := folder_keys(name).keys()) != first:
+    first = files[0].keys.keys()
+    for file in files:
+        if (keys := file.keys.keys()) != first:
             missing = min(keys ^ first)
-            inside, outside = (name, names[0]) if missing in keys else (names[0], name)
+            names = (file.name, files[0].name)
+            inside, outside = names if missing in keys else names[::-1]
             raise DataError(
                 f"{inside} is in a folder {missing}=..., whose name is read as a column, and {outside} is in "
                 "none: move it into one, or give each of them a source of its own"

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
 from shoestring.core.errors import DataError
 from shoestring.data.sources.column_types import TEXT_KINDS, ColumnKind, arrow_type, parse_column
-from shoestring.data.sources.folders.folder_keys import folder_keys, text_value
+from shoestring.data.sources.folders.folder_keys import text_value
 from shoestring.data.sources.table import FixedColumns
 from shoestring.data.sources.text.fixed_kinds import KINDS, NOT_FIXED, FixedKinds
 from shoestring.data.sources.text.type_guess import TypeGuess
+from shoestring.data.split_settings import SPLIT_COLUMN
 from shoestring.data.values import TEXT, WrittenDate, WrittenNumber, text_array
 
 
 class FolderKeys:
-    """The keys of the folders of these files, which all have the same ones."""
+    """The keys of the folders of files, by the files' names; all have the same ones."""
 
-    def __init__(self, file_names: Sequence[str], fixed: FixedKinds = NOT_FIXED) -> None:
-        self._values = {name: folder_keys(name) for name in file_names}
-        keys = folder_keys(file_names[0])
+    def __init__(self, values: Mapping[str, Mapping[str, str | None]], fixed: FixedKinds = NOT_FIXED) -> None:
+        self._values = values
+        keys = next(iter(values.values()))
         self._kinds: dict[str, ColumnKind] = {key: self._kind(key, fixed) for key in keys}
 
     def __iter__(self) -> Iterator[str]:
@@ -62,6 +63,8 @@ class FolderKeys:
 
     def _kind(self, key: str, fixed: FixedKinds) -> ColumnKind:
         """Return the kind that the values in the names of all folders have."""
+        if key == SPLIT_COLUMN:
+            return TEXT
         values = {keys[key] for keys in self._values.values()}
         texts = text_array(tuple(sorted(each for each in values if each is not None)))
         if (stated := fixed.get(key)) is not None:

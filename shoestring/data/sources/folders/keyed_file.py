@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import pyarrow as pa
 
 from shoestring.data.sources.column_types import ColumnKind
-from shoestring.data.sources.folders.folder_keys import constant, folder_keys, text_value
+from shoestring.data.sources.folders.folder_keys import constant, text_value
 from shoestring.data.sources.folders.key_kinds import FolderKeys
 from shoestring.data.sources.quarantine import Quarantine
 from shoestring.data.sources.untyped_table import TextFile
@@ -18,11 +18,15 @@ class KeyedFile:
 
     def __init__(self, file: TextFile) -> None:
         self._file = file
-        self._values = {key: text_value(value) for key, value in folder_keys(file.name).items()}
+        self._values = {key: text_value(value) for key, value in file.keys.items()}
 
     @property
     def name(self) -> str:
         return self._file.name
+
+    @property
+    def keys(self) -> Mapping[str, str | None]:
+        return self._file.keys
 
     @property
     def remarks(self) -> Sequence[str]:
@@ -52,7 +56,7 @@ def with_folder_keys(
 
     The kind of a key is inferred from its values in all files, also of those that a sample leaves out.
     """
-    keys = FolderKeys([file.name for file in files])
+    keys = FolderKeys({file.name: file.keys for file in files})
     if not [*keys]:
         return files, {**kinds}
     added = {key: keys.candidates(key) for key in keys if key not in kinds}

@@ -53,7 +53,7 @@ def idx_rows(file: DataFile, batch_rows: int) -> Iterator[Array]:
             yield np.frombuffer(data, header.dtype).reshape(rows, *header.shape[1:])
         if stream.read(1):
             raise DataError(
-                f"{file.name} goes on after the {header.shape[0]:,} rows that its header promises"
+                f"{file.name} has more bytes after the {header.shape[0]:,} rows that its header promises"
             )
 
 

@@ -6,7 +6,7 @@ become files in the format PGM or PPM, which are their pixels after a short head
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -14,12 +14,12 @@ import pyarrow as pa
 
 from shoestring.core.datasets import IMAGE_COLUMN
 from shoestring.core.errors import DataError
-from shoestring.data.source import ImageSettings
 from shoestring.data.sources.data_file import DataFile
 from shoestring.data.sources.images.idx_reader import Array, IdxHeader, idx_rows, read_idx_header
 from shoestring.data.sources.images.image_files import ImageFiles, idx_pairs
 from shoestring.data.sources.quarantine import Quarantine
 from shoestring.data.sources.table import SourceTable
+from shoestring.data.split_settings import SPLIT_COLUMN, split_of_name
 
 LABEL_COLUMN, PATH_COLUMN = "label", "path"
 
@@ -27,21 +27,19 @@ BATCH_BYTES = 16 << 20
 BATCH_IMAGES = 4096
 
 MAX_IMAGE_BYTES = 64 << 20
-"""The largest image file that is read. A larger one is set aside."""
+"""The largest image file that is read. A larger one is quarantined."""
 
 
 class ImageFolder:
-    """Image files, each with the name of the folder that holds it as its label; null at the top."""
+    """Image files, each with the name of the folder that holds it as its label; null at the top, and in the
+    folder of a split. Where files are named by their split, with that."""
 
     def __init__(self, files: Sequence[DataFile]) -> None:
-        self.names = [IMAGE_COLUMN, LABEL_COLUMN, PATH_COLUMN]
-        self.files = files
-
-    @property
-    def schema(self) -> pa.Schema:
-        return pa.schema(
-            [(IMAGE_COLUMN, pa.binary()), (LABEL_COLUMN, pa.string()), (PATH_COLUMN, pa.string())]
+        self.schema = _with_split(
+            files, [(IMAGE_COLUMN, pa.binary()), (LABEL_COLUMN, pa.string()), (PATH_COLUMN, pa.string())]
         )
+        self.names = self.schema.names
+        self.files = files
 
     @property
     def rows(self) -> int:
@@ -53,7 +51,7 @@ class ImageFolder:
         size_bytes = 0
         for number, file in enumerate(self.files, 1):
             if file.size_bytes > MAX_IMAGE_BYTES:
-                quarantine.add(file.name, number, _too_large(), "")
+                quarantine.add(file.name, number, too_large(), "")
                 continue
             rows.append((read_image(file), file))
             size_bytes += len(rows[-1][0])
@@ -63,21 +61,23 @@ class ImageFolder:
         yield self._table(rows)
 
     def _table(self, rows: Sequence[tuple[bytes, DataFile]]) -> pa.Table:
-        labels, paths = self._labels([file for _, file in rows])
-        return pa.table([pa.array([data for data, _ in rows], pa.binary()), labels, paths], self.schema)
+        images = pa.array([data for data, _ in rows], pa.binary())
+        return pa.table([images, *self._columns([file for _, file in rows])], self.schema)
 
     def peek(self, names: Sequence[str]) -> Iterator[pa.Table]:
         """Yield these columns of all rows, without the images."""
-        labels, paths = self._labels(self.files)
-        yield pa.table({LABEL_COLUMN: labels, PATH_COLUMN: paths}).select(list(names))
+        yield pa.table(self._columns(self.files), self.names[1:]).select(list(names))
 
     def images(self, count: int) -> list[bytes]:
         """Return the files of at most `count` images, spread over all. Raises DataError."""
         return _spread_images(self.files, count)
 
-    def _labels(self, files: Sequence[DataFile]) -> tuple[pa.Array, pa.Array]:
-        labels = [PurePosixPath(file.name).parent.name or None for file in files]
-        return pa.array(labels, pa.string()), pa.array([file.name for file in files], pa.string())
+    def _columns(self, files: Sequence[DataFile]) -> list[pa.Array]:
+        """Return the columns after the image."""
+        columns = [map(_label, files), (file.name for file in files)]
+        if SPLIT_COLUMN in self.names:
+            columns.append(split_of_name(file.name) for file in files)
+        return [pa.array([*column], pa.string()) for column in columns]
 
 
 class IdxImages:
@@ -85,14 +85,12 @@ class IdxImages:
 
     def __init__(self, files: ImageFiles) -> None:
         """Raises RecipeError for images without labels, DataError for files that do not fit together."""
-        self.names = [IMAGE_COLUMN, LABEL_COLUMN, PATH_COLUMN]
-        self._pairs = [(images, labels, _checked(images, labels)) for images, labels in idx_pairs(files)]
-
-    @property
-    def schema(self) -> pa.Schema:
-        return pa.schema(
-            [(IMAGE_COLUMN, pa.binary()), (LABEL_COLUMN, pa.int64()), (PATH_COLUMN, pa.string())]
+        self.schema = _with_split(
+            files.idx_images,
+            [(IMAGE_COLUMN, pa.binary()), (LABEL_COLUMN, pa.int64()), (PATH_COLUMN, pa.string())],
         )
+        self.names = self.schema.names
+        self._pairs = [(images, labels, _checked(images, labels)) for images, labels in idx_pairs(files)]
 
     @property
     def rows(self) -> int:
@@ -115,7 +113,7 @@ class IdxImages:
             start = 0
             for found in idx_rows(labels, 1 << 16):
                 columns = _idx_columns(images, found, start)
-                yield pa.table(columns, [LABEL_COLUMN, PATH_COLUMN]).select(list(names))
+                yield pa.table(columns, self.names[1:]).select(list(names))
                 start += len(found)
 
     def images(self, count: int) -> list[bytes]:
@@ -132,7 +130,7 @@ class ImagePaths:
         """Raises DataError when the table has a column of the name that is reserved for images."""
         if IMAGE_COLUMN in table.names:
             raise DataError(f"the table has a column {IMAGE_COLUMN}, a name that is reserved: rename it")
-        self.table, self._column = table, column
+        self.table, self.column = table, column
         self._images: Mapping[str, DataFile] = {file.name: file for file in images}
         self.names = [*table.names, IMAGE_COLUMN]
 
@@ -147,32 +145,66 @@ class ImagePaths:
         """
         before = 0
         for batch in self.table.batches(quarantine):
+            batch = self.with_splits(batch)
             for start in range(0, batch.num_rows, BATCH_IMAGES):
-                yield from self._with_images(batch.slice(start, BATCH_IMAGES), before + start, quarantine)
+                rows = batch.slice(start, BATCH_IMAGES)
+                images = ((path or "", self._image_at(path)) for path in self._paths(rows))
+                yield from self._with_images(rows, images, before + start, quarantine)
             if not batch.num_rows:
                 yield self.schema.empty_table()
             before += batch.num_rows
 
     def peek(self, names: Sequence[str]) -> Iterator[pa.Table]:
-        yield from self.table.peek([name for name in names if name != IMAGE_COLUMN])
+        own = [name for name in names if name != IMAGE_COLUMN]
+        if SPLIT_COLUMN not in own or self.column not in self.table.names:
+            yield from self.table.peek(own)
+            return
+        for rows in self.table.peek([*dict.fromkeys([*own, self.column])]):
+            yield self.with_splits(rows).select(own)
+
+    def with_splits(self, rows: pa.Table) -> pa.Table:
+        """Return rows with the splits that their paths name, where the name of the table names none."""
+        has_both = {SPLIT_COLUMN, self.column} <= {*rows.column_names}
+        if not has_both or not rows[SPLIT_COLUMN].null_count:
+            return rows
+        pairs = zip(rows[SPLIT_COLUMN].to_pylist(), self._paths(rows), strict=True)
+        splits = pa.array([split or split_of_name(path or "") for split, path in pairs], pa.string())
+        return rows.set_column(rows.column_names.index(SPLIT_COLUMN), SPLIT_COLUMN, splits)
+
+    def _paths(self, rows: pa.Table) -> list[str | None]:
+        found: list[str | None] = rows[self.column].cast(pa.string()).to_pylist()
+        return found
 
     def images(self, count: int) -> list[bytes]:
         """Return the files of at most `count` images of the folder, spread over all. Raises DataError."""
         return _spread_images([*self._images.values()], count)
 
-    def _with_images(self, rows: pa.Table, before: int, quarantine: Quarantine) -> Iterator[pa.Table]:
+    def _image_at(self, path: str | None) -> bytes | str:
+        """Return the image at a path, or why there is none. Raises DataError."""
+        file = self._images.get(_plain(path))
+        if file is None:
+            return "no image of this path in the folder of the table"
+        return too_large() if file.size_bytes > MAX_IMAGE_BYTES else read_image(file)
+
+    def _with_images(
+        self,
+        rows: pa.Table,
+        images: Iterable[tuple[str, bytes | str]],
+        before: int,
+        quarantine: Quarantine,
+    ) -> Iterator[pa.Table]:
+        """Yield the rows with their images, and quarantine those without one. `images`: of each row its name
+        and its image."""
         kept: list[int] = []
         found: list[bytes] = []
         size_bytes = 0
-        for index, path in enumerate(rows[self._column].cast(pa.string()).to_pylist()):
-            file = self._images.get(_plain(path))
-            if file is None or file.size_bytes > MAX_IMAGE_BYTES:
-                reason = _too_large() if file else "no image of this path in the folder of the table"
-                quarantine.add(path or "", before + index + 1, reason, "")
+        for index, (name, image) in enumerate(images):
+            if isinstance(image, str):
+                quarantine.add(name, before + index + 1, image, "")
                 continue
             kept.append(index)
-            found.append(read_image(file))
-            size_bytes += len(found[-1])
+            found.append(image)
+            size_bytes += len(image)
             if size_bytes >= BATCH_BYTES:
                 yield self._table(rows, kept, found)
                 kept, found, size_bytes = [], [], 0
@@ -182,21 +214,6 @@ class ImagePaths:
         return rows.take(pa.array(kept, pa.int64())).append_column(
             pa.field(IMAGE_COLUMN, pa.binary()), pa.array(found, pa.binary())
         )
-
-
-def open_image_table(
-    settings: ImageSettings,
-    files: Sequence[DataFile],
-    open_table: Callable[[Sequence[DataFile]], SourceTable],
-) -> SourceTable:
-    """Open the files of a source of images. `open_table` opens a table of paths.
-
-    Raises RecipeError, DataError.
-    """
-    found = ImageFiles.of(files)
-    if found.tables:
-        return ImagePaths(open_table(found.tables), found.images, settings.column)
-    return IdxImages(found) if found.idx_images else ImageFolder(found.images)
 
 
 def _spread_images(files: Sequence[DataFile], count: int) -> list[bytes]:
@@ -221,7 +238,7 @@ def _plain(path: str | None) -> str:
     return str(PurePosixPath((path or "").strip().replace("\\", "/")))
 
 
-def _too_large() -> str:
+def too_large() -> str:
     return f"a file of more than {MAX_IMAGE_BYTES >> 20} MB"
 
 
@@ -240,6 +257,18 @@ def _checked(images: DataFile, labels: DataFile) -> IdxHeader:
     return header
 
 
+def _label(file: DataFile) -> str | None:
+    folder = PurePosixPath(file.name).parent
+    is_split = file.splits and split_of_name(folder.name) and not split_of_name(str(folder.parent))
+    return None if is_split else folder.name or None
+
+
+def _with_split(files: Sequence[DataFile], columns: Sequence[tuple[str, pa.DataType]]) -> pa.Schema:
+    """Return the columns, and that of the splits if the files are named by these."""
+    split = [(SPLIT_COLUMN, pa.string())] if files and files[0].splits else []
+    return pa.schema([*columns, *split])
+
+
 def _as_files(pixels: Array) -> pa.Array:
     """Return each image as a file: its pixels after the header of a PGM or PPM file."""
     height, width = pixels.shape[1:3]
@@ -253,4 +282,5 @@ def _as_files(pixels: Array) -> pa.Array:
 
 def _idx_columns(images: DataFile, labels: Array, start: int) -> list[pa.Array]:
     paths = [f"{images.name}#{start + index}" for index in range(len(labels))]
-    return [pa.array(labels.astype(np.int64).tolist(), pa.int64()), pa.array(paths, pa.string())]
+    split = [pa.array([split_of_name(images.name)] * len(labels), pa.string())] if images.splits else []
+    return [pa.array(labels.astype(np.int64).tolist(), pa.int64()), pa.array(paths, pa.string()), *split]

@@ -47,6 +47,7 @@ class Header:
     Args:
         names: of all values of a row, in order.
         unused: those of values that are left out: a count of the rows, or nothing after the last delimiter.
+        empty: those of them that have no values in the first rows.
         skipped_bytes: in UTF-8, before the first row.
         first_row: the number of the first row; that of the header is 1.
         remarks: what is left out or named, as parts of a sentence.
@@ -56,6 +57,7 @@ class Header:
     skipped_bytes: int
     first_row: int
     unused: frozenset[str] = frozenset()
+    empty: frozenset[str] = frozenset()
     remarks: tuple[str, ...] = field(default=())
 
 
@@ -175,14 +177,16 @@ class HeaderFinder:
             end, rows, first_row = self._ends[index + 1], rows[1:], first_row + 1
         while len(cells) > self._width and not cells[-1].strip():
             cells = cells[:-1]
-        names, unused, named = _names(cells, rows)
+        names, counter, empty, named = _names(cells, rows)
         skipped = sum(len(line.encode()) for line in self._lines[:end])
-        return Header(tuple(names), skipped, first_row, frozenset(unused), (*found, *named))
+        unused, remarks = frozenset(counter | empty), (*found, *named)
+        return Header(tuple(names), skipped, first_row, unused, frozenset(empty), remarks)
 
 
-def _names(cells: Sequence[str], rows: Rows) -> tuple[list[str], set[str], list[str]]:
-    """Return the names of all values of a row, those of values that are left out, and remarks."""
-    names, unused, remarks = [cell.strip() for cell in cells], set[str](), list[str]()
+def _names(cells: Sequence[str], rows: Rows) -> tuple[list[str], set[str], set[str], list[str]]:
+    """Return the names of all values of a row, those of a count of the rows, those without values, and
+    remarks."""
+    names, counter, empty, remarks = [cell.strip() for cell in cells], set[str](), set[str](), list[str]()
     wide = [row for row in rows if len(row) == len(names) + 1]
     if len(wide) * 2 > len(rows):
         if not any(row[-1].strip() for row in wide):
@@ -192,19 +196,19 @@ def _names(cells: Sequence[str], rows: Rows) -> tuple[list[str], set[str], list[
     whole = [row for row in rows if len(row) == len(names)]
     for index, name in enumerate(names):
         if whole and not name and not any(row[index].strip() for row in whole):
-            unused.add(f"column_{index + 1}")
+            empty.add(f"column_{index + 1}")
             remarks.append(f"column_{index + 1}, which has neither a name nor values, left out")
     if not names[0] and _counts_up([row[0] for row in whole]):
-        unused.add("column_1")
+        counter.add("column_1")
         remarks.append("the first column, which counts the rows, left out")
     for index, name in enumerate(names):
         if name and name not in names[:index]:
             continue
         names[index] = _new_name(name, index, names)
-        if names[index] not in unused:
+        if names[index] not in counter | empty:
             of = f"a second {name!r}" if name else "a column without a name"
             remarks.append(f"{of} named {names[index]}")
-    return names, unused, remarks
+    return names, counter, empty, remarks
 
 
 def _new_name(name: str, index: int, names: Sequence[str]) -> str:

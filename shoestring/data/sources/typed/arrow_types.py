@@ -19,11 +19,13 @@ TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 class LeftOut(NamedTuple):
-    """A column that is not read: its type, why, and how its values could be used."""
+    """A column that is not read: its type, why, and how its values could be used. `holds_bytes`: they may be
+    images."""
 
     type: str
     reason: str
     advice: str
+    holds_bytes: bool = False
 
     @property
     def sentence(self) -> str:
@@ -54,11 +56,31 @@ def plain_type(kind: pa.DataType) -> pa.DataType | None:
     return kind if is_plain or types.is_floating(kind) else None
 
 
-def why_left_out(kind: pa.DataType) -> LeftOut:
+def holds_bytes(kind: pa.DataType) -> bool:
+    """Return whether the values of a type may be files: bytes, or the struct of `bytes` and `path` that the
+    Hugging Face Hub has."""
+    types = pa.types
+    if isinstance(kind, pa.BaseExtensionType):
+        return holds_bytes(kind.storage_type)
+    if types.is_dictionary(kind):
+        return holds_bytes(kind.value_type)
+    if types.is_struct(kind):
+        place = kind.get_field_index("bytes")
+        return place >= 0 and bool(types.is_null(own := kind.field(place).type) or holds_bytes(own))
+    return bool(types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind))
+
+
+def why_left_out(name: str, kind: pa.DataType) -> LeftOut:
     """Return why a column of a type without a plain type is left out."""
     types = pa.types
     if types.is_dictionary(kind):
-        return why_left_out(kind.value_type)._replace(type=str(kind))
+        return why_left_out(name, kind.value_type)._replace(type=str(kind))
+    if holds_bytes(kind):
+        advice = (
+            f"if it holds images, add `image: {{column: {name}, size: [HEIGHT, WIDTH]}}` to the source of "
+            "the table; if it holds text, write it as text (UTF-8)"
+        )
+        return LeftOut(str(kind), "bytes", advice, holds_bytes=True)
     if types.is_struct(kind):
         advice = "write its fields as columns of their own"
     elif types.is_nested(kind):

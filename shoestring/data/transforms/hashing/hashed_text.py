@@ -22,8 +22,12 @@ MIN_DISTINCT_SHARE = 0.5
 MIN_WORDS = 2.0
 """Text is free when at least this share of its values differs, and they have more words on average."""
 
+MIN_SHARED_VALUES = 100
+"""Other text of as many words is a category too. From this number of different values on, they have words
+in common that a code cannot show: those of new and of rare values."""
+
 LOOK_ROWS = 100_000
-"""Rows that decide whether a column is free text."""
+"""Rows that decide whether the words of a column are features."""
 
 WORD = re.compile(r"\w+")
 
@@ -37,7 +41,7 @@ def hashed_names(column: str) -> list[str]:
 
 
 class TextLook:
-    """Decides from the first rows of a column whether it is free text."""
+    """Decides from the first rows of a column whether its words are features, alone or with a category."""
 
     def __init__(self) -> None:
         self._rows, self._spaces, self._values = 0, 0, set[str]()
@@ -55,21 +59,33 @@ class TextLook:
 
     @property
     def is_free(self) -> bool:
-        differs = len(self._values) >= MIN_DISTINCT_SHARE * self._rows
-        return self._rows > 0 and differs and 1 + self._spaces / self._rows > MIN_WORDS
+        """True if the words alone are features."""
+        return self._has_words and len(self._values) >= MIN_DISTINCT_SHARE * self._rows
+
+    @property
+    def is_shared(self) -> bool:
+        """True if the words are features as well as the category."""
+        return self._has_words and not self.is_free and len(self._values) >= MIN_SHARED_VALUES
+
+    @property
+    def _has_words(self) -> bool:
+        return self._rows > 0 and 1 + self._spaces / self._rows > MIN_WORDS
 
 
-def is_free_text(column: pa.ChunkedArray) -> bool:
-    """Return whether a column of text is free text, by its first rows."""
+def look_at(column: pa.ChunkedArray) -> TextLook:
+    """Return how a column of text looks by its first rows."""
     look = TextLook()
     look.add(column)
-    return look.is_free
+    return look
 
 
 def with_hashed_texts(table: pa.Table, columns: Sequence[str]) -> pa.Table:
     """Return the table with the numbers of these columns of text added. A missing text has zeros."""
     for column in columns:
-        numbers = hashed_texts(table[column].to_pylist())
+        # Text that repeats is hashed once.
+        encoded = table[column].combine_chunks().dictionary_encode()
+        texts = [*encoded.dictionary.to_pylist(), None]
+        numbers = hashed_texts(texts)[np.from_dlpack(encoded.indices.fill_null(len(texts) - 1))]
         for name, bucket in zip(hashed_names(column), numbers.T, strict=True):
             table = table.append_column(name, _float_array(bucket))
     return table

@@ -9,13 +9,23 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shoestring.core.datasets import TEXT_COLUMN, TOKENS_COLUMN, DatasetPart, Encoding, Manifest, StoredField
+from shoestring.core.datasets import (
+    TEXT_COLUMN,
+    TOKENS_COLUMN,
+    DatasetPart,
+    Encoding,
+    Manifest,
+    SplitRule,
+    StoredField,
+)
 from shoestring.core.interfaces import Store
 from shoestring.data.recipe import Recipe
 from shoestring.data.source import TextSettings
+from shoestring.data.split_settings import SPLITS
 from shoestring.data.storage.blobs import put_blob
 from shoestring.data.storage.part_writer import PartWriter, ReportRows, open_part
-from shoestring.data.transforms.split import SPLITS, Groups, assign_splits
+from shoestring.data.transforms.split import Groups, assign_splits, split_rule
+from shoestring.data.transforms.splits.given_split import GivenSplit, given_split
 from shoestring.data.transforms.texts.bpe_tokens import train_bpe
 from shoestring.data.transforms.texts.byte_tokens import ByteTokens
 from shoestring.data.transforms.texts.token_rows import TokenCodec, pack_rows
@@ -25,9 +35,11 @@ SHARE_DIGITS = 9
 
 
 class EncodedTexts(NamedTuple):
-    """The parts of each split, how models read them, and the documents that were left out, by reason."""
+    """The parts of each split, how documents were assigned to it, how models read them, and the documents
+    that were left out, by reason."""
 
     parts: Mapping[str, tuple[DatasetPart, ...]]
+    rule: SplitRule
     encoding: Encoding
     dropped: Mapping[str, int]
 
@@ -40,16 +52,18 @@ def encode_texts(
     new_writer: Callable[[], PartWriter],
     report: ReportRows,
 ) -> EncodedTexts:
-    """Write each document to the split of its content, or of the columns in `split.by`.
+    """Write each document to the split of its content, of the columns in `split.by`, or that the name of its
+    file gives.
 
-    A raw part makes rows of its own, so that equal parts make equal rows. Raises StoreFull, and what `report`
-    raises.
+    A raw part makes rows of its own, so that equal parts make equal rows. Raises DataError, StoreFull, and
+    what `report` raises.
     """
+    given = _given(recipe, raw, store)
     tokens: TokenCodec = ByteTokens()
     sha256 = ""
     if settings.vocabulary is not None:
         report("training the vocabulary", 0)
-        trained = train_bpe(_train_documents(recipe, raw, store), settings.vocabulary)
+        trained = train_bpe(_train_documents(recipe, raw, store, given), settings.vocabulary)
         tokens, sha256 = trained, put_blob(store, trained.serialised)
     writers = {split: new_writer() for split in SPLITS}
     train_counts = np.zeros(tokens.vocabulary.size, np.int64)
@@ -57,7 +71,7 @@ def encode_texts(
     for part in raw.splits[recipe.main]:
         texts, left_out = _texts(store, raw, part)
         empty += left_out
-        for split, (documents, groups) in _by_split(recipe, texts).items():
+        for split, (documents, groups) in _by_split(recipe, texts, given).items():
             packed = pack_rows(documents, groups, tokens, settings.row_tokens)
             writers[split].add(packed)
             rows += packed.num_rows
@@ -66,6 +80,7 @@ def encode_texts(
         report("encoding", rows)
     return EncodedTexts(
         parts={split: writer.close() for split, writer in writers.items()},
+        rule=split_rule(recipe, (), None, given),
         encoding=_encoding(settings, tokens, train_counts, sha256),
         dropped={EMPTY: empty} if empty else {},
     )
@@ -78,16 +93,28 @@ def _texts(store: Store, raw: Manifest, part: DatasetPart) -> tuple[pa.Table, in
     return texts, table.num_rows - texts.num_rows
 
 
-def _train_documents(recipe: Recipe, raw: Manifest, store: Store) -> Iterator[bytes]:
+def _train_documents(
+    recipe: Recipe, raw: Manifest, store: Store, given: GivenSplit | None
+) -> Iterator[bytes]:
     """Yield the documents of train, in order."""
     for part in raw.splits[recipe.main]:
-        yield from _by_split(recipe, _texts(store, raw, part)[0])["train"][0]
+        yield from _by_split(recipe, _texts(store, raw, part)[0], given)["train"][0]
 
 
-def _by_split(recipe: Recipe, texts: pa.Table) -> dict[str, tuple[list[bytes], Groups]]:
+def _given(recipe: Recipe, raw: Manifest, store: Store) -> GivenSplit | None:
+    """Return the splits that the names of files give. Raises DataError for files of which none is of
+    train."""
+    if not (column := recipe.split_column):
+        return None
+    return given_split((open_part(store, raw, part, [column]) for part in raw.splits[recipe.main]), recipe)
+
+
+def _by_split(
+    recipe: Recipe, texts: pa.Table, given: GivenSplit | None
+) -> dict[str, tuple[list[bytes], Groups]]:
     """Return the documents of each split, in order, and the group of each: without `split.by`, equal
     documents are one."""
-    assigned = assign_splits(texts, recipe.split, recipe.seed, [TEXT_COLUMN])
+    assigned = assign_splits(texts, recipe.split, recipe.seed, [TEXT_COLUMN], given=given)
     documents: list[bytes] = texts[TEXT_COLUMN].to_pylist()
     groups = assigned.groups
     assert groups is not None, "documents are never numbered"

@@ -9,12 +9,16 @@ preprocessing scheme for high-cardinality categorical attributes"). A row of tra
 rows in other folds, so that its own target is not among them (Prokhorenkova et al. 2018, "CatBoost", section
 3.2).
 
+A category whose words are features becomes its code, which is its place in the order of the names. The words
+identify the category as well, so its mean would disclose a row's own target: within a category, the mean of
+the other folds is high where the target of this one is low.
+
 Shape suffixes: B rows; C categorical features; F numeric features; K targets; V codes of a category.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,28 +46,29 @@ def tree_targets(encoding: Encoding, target_B: Array) -> Array | None:
 
 class CategoryTables:
     """For each categorical feature, what trees read for each of its codes: float32[V, K]. One that they read
-    by its codes has no columns: float32[V, 0].
+    by its codes has no columns: float32[V, 0]. `by_name`: those that are the place of their name.
 
     Code 0, and any that train does not contain, has the mean of all rows.
     """
 
-    def __init__(self, tables: Sequence[Array]) -> None:
-        self.tables = tables
+    def __init__(self, tables: Sequence[Array], by_name: Collection[int] = ()) -> None:
+        self.tables, self._by_name = tables, by_name
         self.by_code = [at for at, table in enumerate(tables) if not table.shape[1]]
 
     @classmethod
     def fitted(
         cls, encoding: Encoding, codes_BC: Array, targets_BK: Array | None, weight_B: Array | None = None
     ) -> CategoryTables:
-        sizes = [each.cardinality for each in encoding.features if each.kind == "categorical"]
-        return cls(
-            [
-                np.empty((size, 0), np.float32)
-                if is_by_code(size, len(codes_BC))
-                else _table(codes_BC[:, index], size, targets_BK, weight_B)
-                for index, size in enumerate(sizes)
-            ]
-        )
+        categories = [each for each in encoding.features if each.kind == "categorical"]
+        tables = [
+            np.empty((each.cardinality, 0), np.float32)
+            if is_by_code(each.cardinality, len(codes_BC))
+            else np.arange(each.cardinality, dtype=np.float32)[:, None]
+            if each.has_words
+            else _table(codes_BC[:, index], each.cardinality, targets_BK, weight_B)
+            for index, each in enumerate(categories)
+        ]
+        return cls(tables, {index for index, each in enumerate(categories) if each.has_words})
 
     def code_columns(self, features_B: Array) -> list[int]:
         """Return the columns of features that are codes."""
@@ -72,24 +77,27 @@ class CategoryTables:
 
     def features(self, samples: Samples) -> Array:
         """Return what trees read of samples, float32: the columns of the tables, the numbers, the codes."""
-        return self._joined([table[samples["code"][:, at]] for at, table in enumerate(self.tables)], samples)
+        return self._joined(self._columns(samples), samples)
 
     def train_features(self, samples: Samples, targets_BK: Array | None) -> Array:
         """Return the features of the rows that the tables were fitted on, by folds of every `FOLDS`th row."""
-        if targets_BK is None or len(self.by_code) == len(self.tables):
+        by_mean = [at for at in range(len(self.tables)) if at not in {*self.by_code, *self._by_name}]
+        if targets_BK is None or not by_mean:
             return self.features(samples)
         fold_B, codes_BC, weight_B = np.arange(len(samples)) % FOLDS, samples["code"], samples.weights
-        columns = [np.empty((len(samples), table.shape[1]), np.float32) for table in self.tables]
+        columns = self._columns(samples)
         for fold in range(FOLDS):
             mine, others = fold_B == fold, fold_B != fold
             if not others.any():
                 others = mine
-            for at, table in enumerate(self.tables):
-                if table.shape[1]:
-                    weight = None if weight_B is None else weight_B[others]
-                    own = _table(codes_BC[others, at], len(table), targets_BK[others], weight)
-                    columns[at][mine] = own[codes_BC[mine, at]]
+            weight = None if weight_B is None else weight_B[others]
+            for at in by_mean:
+                own = _table(codes_BC[others, at], len(self.tables[at]), targets_BK[others], weight)
+                columns[at][mine] = own[codes_BC[mine, at]]
         return self._joined(columns, samples)
+
+    def _columns(self, samples: Samples) -> list[Array]:
+        return [table[samples["code"][:, at]] for at, table in enumerate(self.tables)]
 
     def _joined(self, columns: Sequence[Array], samples: Samples) -> Array:
         codes = samples["code"][:, self.by_code]

@@ -91,7 +91,7 @@ class ImageNet(nn.Module):
 
     def forward(self, pixels_BCHW: Tensor, codes_BF: Tensor, numbers_BN: Tensor) -> Tensor:
         """Return logits, or standardised values for a regression: float32[B, S]."""
-        h_BCHW = self._moved(pixels_BCHW) if self.training else pixels_BCHW
+        h_BCHW = pixels_BCHW
         for convolution in self.convolutions:
             h_BCHW = convolution(h_BCHW)
         h_BD = h_BCHW.mean((2, 3))
@@ -103,20 +103,6 @@ class ImageNet(nn.Module):
             h_BD = F.relu(self.mix(torch.cat([h_BD, *parts, numbers_BN], dim=1)))
         out_BS: Tensor = self.output(self.dropout(h_BD))
         return out_BS
-
-    def _moved(self, pixels_BCHW: Tensor) -> Tensor:
-        """Return the images, each moved and mirrored as the settings allow."""
-        if self.settings.flip:
-            is_flipped_B = torch.rand(len(pixels_BCHW)) < 0.5
-            pixels_BCHW = torch.where(is_flipped_B[:, None, None, None], pixels_BCHW.flip(3), pixels_BCHW)
-        if not (most := self.settings.shift):
-            return pixels_BCHW
-        rows, _, height, width = pixels_BCHW.shape
-        down_B1, right_B1 = torch.randint(2 * most + 1, (2, rows, 1))
-        y_BH, x_BW = torch.arange(height) + down_B1, torch.arange(width) + right_B1
-        padded_BHWC = F.pad(pixels_BCHW, (most,) * 4).permute(0, 2, 3, 1)
-        at_B = torch.arange(rows)[:, None, None]
-        return padded_BHWC[at_B, y_BH[:, :, None], x_BW[:, None, :]].permute(0, 3, 1, 2)
 
 
 class ImageNetKind(ScoreLosses):
@@ -131,5 +117,24 @@ class ImageNetKind(ScoreLosses):
         """Return the pixels from 0 to 1, float32[B, C, H, W], and the codes and numbers of the features."""
         return tuple(torch.from_numpy(each) for each in image_inputs(samples))
 
+    def train_inputs(self, samples: Samples, epochs: float) -> tuple[Tensor, ...]:
+        """Return the inputs with images that are moved and mirrored as the settings allow."""
+        pixels_BCHW, *others = self.inputs(samples)
+        return _moved(pixels_BCHW, self.settings, epochs), *others
+
     def new(self, sample: Samples) -> ImageNet:
         return ImageNet(self.encoding, self.settings)
+
+
+def _moved(pixels_BCHW: Tensor, settings: ImageNetSettings, epochs: float) -> Tensor:
+    if settings.flip:
+        is_flipped_B = torch.rand(len(pixels_BCHW)) < 0.5
+        pixels_BCHW = torch.where(is_flipped_B[:, None, None, None], pixels_BCHW.flip(3), pixels_BCHW)
+    rows, _, height, width = pixels_BCHW.shape
+    if not (most := settings.shift_at(epochs, min(height, width))):
+        return pixels_BCHW
+    down_B1, right_B1 = torch.randint(2 * most + 1, (2, rows, 1))
+    y_BH, x_BW = torch.arange(height) + down_B1, torch.arange(width) + right_B1
+    padded_BHWC = F.pad(pixels_BCHW, (most,) * 4).permute(0, 2, 3, 1)
+    at_B = torch.arange(rows)[:, None, None]
+    return padded_BHWC[at_B, y_BH[:, :, None], x_BW[:, None, :]].permute(0, 3, 1, 2)

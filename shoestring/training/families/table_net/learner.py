@@ -94,6 +94,9 @@ class TableNetKind(ScoreLosses):
         images also the pixels from 0 to 1, float32[B, V]."""
         return tuple(torch.from_numpy(each) for each in table_inputs(samples))
 
+    def train_inputs(self, samples: Samples, epochs: float) -> tuple[Tensor, ...]:
+        return self.inputs(samples)
+
     def new(self, sample: Samples) -> TableNet:
         """Return the untrained network. The quantiles of the sample place the bins of the numbers."""
         return TableNet(self.encoding, self.settings, quantile_edges(sample["number"], self.settings.bins))

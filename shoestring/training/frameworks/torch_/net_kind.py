@@ -28,6 +28,10 @@ class NetKind(Protocol):
         """Return the inputs of the network."""
         ...
 
+    def train_inputs(self, samples: Samples, epochs: float) -> tuple[Tensor, ...]:
+        """Return the inputs of a training step, augmented; `epochs`: those that were trained before it."""
+        ...
+
     def new(self, sample: Samples) -> nn.Module:
         """Return the untrained network. `sample`: samples of train whose distribution it may use."""
         ...

@@ -42,7 +42,7 @@ class NetLearner:
         self.net = kind.new(sample)
         self.batch_rows = settings.batch_rows
         self.average = copy.deepcopy(self.net).requires_grad_(False).eval()
-        self.steps = 0
+        self.steps = self.seen = 0
         self._weights, self._averages = [*self.net.parameters()], [*self.average.parameters()]
         decayed = [weight for weight in self._weights if weight.ndim == 2]
         other = [weight for weight in self._weights if weight.ndim != 2]
@@ -71,12 +71,14 @@ class NetLearner:
         `MAX_GRADIENT_NORM`."""
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
-        loss = self.kind.losses(self.net(*self.kind.inputs(samples)), samples, "mean")
+        inputs = self.kind.train_inputs(samples, self.seen / self.rows)
+        loss = self.kind.losses(self.net(*inputs), samples, "mean")
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(self._weights, MAX_GRADIENT_NORM)
         self.optimizer.step()
         self.steps += 1
+        self.seen += len(samples)
         self._update_average()
         return float(loss.detach())
 
@@ -122,6 +124,7 @@ class NetLearner:
             "optimizer": self.optimizer.state_dict(),
             "average": self.average.state_dict(),
             "steps": self.steps,
+            "seen": self.seen,
             "random_state": torch.get_rng_state(),
         }
         return Deferred(partial(bytes, to_bytes(state)))
@@ -131,5 +134,5 @@ class NetLearner:
         self.net.load_state_dict(saved["net"])
         self.optimizer.load_state_dict(saved["optimizer"])
         self.average.load_state_dict(saved["average"])
-        self.steps = saved["steps"]
+        self.steps, self.seen = saved["steps"], saved["seen"]
         torch.set_rng_state(saved["random_state"])

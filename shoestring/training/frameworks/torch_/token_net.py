@@ -89,6 +89,9 @@ class TokenModel(Generic[OwnSettings]):
         """Return the tokens that the others are predicted from: int64[B, T]."""
         return (torch.from_numpy(samples["tokens"][:, :-1].astype("int64")),)
 
+    def train_inputs(self, samples: Samples, epochs: float) -> tuple[Tensor, ...]:
+        return self.inputs(samples)
+
     def targets(self, samples: Samples) -> Tensor:
         """Return the token after each: int64[B, T]; IGNORED for the start of a document and for padding."""
         next_BT = torch.from_numpy(samples["tokens"][:, 1:].astype("int64"))
