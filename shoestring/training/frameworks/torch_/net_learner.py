@@ -134,5 +134,7 @@ class NetLearner:
         self.net.load_state_dict(saved["net"])
         self.optimizer.load_state_dict(saved["optimizer"])
         self.average.load_state_dict(saved["average"])
-        self.steps, self.seen = saved["steps"], saved["seen"]
+        self.steps = saved["steps"]
+        # A checkpoint of an earlier version has not counted them.
+        self.seen = saved.get("seen", self.steps * self.batch_rows)
         torch.set_rng_state(saved["random_state"])
