@@ -16,7 +16,7 @@ from shoestring.training.own_loop.checkpoints.saved_state import (
     state_of_loop,
     write_state,
 )
-from shoestring.training.own_loop.loader_pass import (
+from shoestring.training.own_loop.loading.loader_pass import (
     END,
     LoaderPass,
     batches_per_pass,
@@ -25,7 +25,7 @@ from shoestring.training.own_loop.loader_pass import (
 )
 from shoestring.training.own_loop.loop_state import LoopState
 from shoestring.training.own_loop.pacer import NextStep, Pacer
-from shoestring.training.own_loop.rate_hook import RateHook
+from shoestring.training.own_loop.rates.rate_hook import RateHook
 
 Batch = TypeVar("Batch")
 

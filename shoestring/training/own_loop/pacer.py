@@ -6,7 +6,7 @@ from enum import IntEnum
 
 from shoestring.training.own_loop.loop_state import LoopState
 from shoestring.training.own_loop.ranks import Ranks
-from shoestring.training.own_loop.rate_hook import RateHook
+from shoestring.training.own_loop.rates.rate_hook import RateHook
 
 # Between two looks at the clock of the budget, at most this many seconds and steps pass.
 LOOK_INTERVAL_S, MAX_STEPS_BETWEEN_LOOKS = 0.2, 1000

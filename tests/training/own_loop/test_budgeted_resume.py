@@ -19,7 +19,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSa
 from shoestring.budget import Budget, budgeted
 from shoestring.core.errors import UsageError
 from shoestring.training.own_loop.checkpoints.saved_state import checkpoint_files
-from shoestring.training.own_loop.random_states import random_states, set_random_states
+from shoestring.training.own_loop.loading.random_states import random_states, set_random_states
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* ended with")
 STEPS, ROWS = 45, 40  # four and a half epochs

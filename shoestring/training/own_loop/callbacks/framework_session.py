@@ -12,7 +12,7 @@ from shoestring.core.errors import UsageError
 from shoestring.training.own_loop.budget import Budget
 from shoestring.training.own_loop.checkpoints.saved_state import ranks_of, restore_loop, state_of_loop
 from shoestring.training.own_loop.pacer import NextStep, Pacer
-from shoestring.training.own_loop.rate_hook import RateHook
+from shoestring.training.own_loop.rates.rate_hook import RateHook
 
 
 class FrameworkSession:

@@ -18,7 +18,7 @@ from shoestring.training.own_loop.budget import Budget
 from shoestring.training.own_loop.callbacks.framework_session import FrameworkSession
 from shoestring.training.own_loop.checkpoints.checkpoint_folder import HUGGINGFACE, place_folder
 from shoestring.training.own_loop.pacer import NextStep
-from shoestring.training.own_loop.rate_hook import RateHook
+from shoestring.training.own_loop.rates.rate_hook import RateHook
 
 # The facts of the training are kept under this name in a checkpoint's trainer_state.json.
 FACTS = "ShoestringBudget"

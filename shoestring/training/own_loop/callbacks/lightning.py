@@ -13,9 +13,9 @@ from shoestring.core.errors import UsageError
 from shoestring.training.own_loop.budget import Budget
 from shoestring.training.own_loop.callbacks.framework_session import FrameworkSession
 from shoestring.training.own_loop.checkpoints.checkpoint_folder import LIGHTNING, delete_old
-from shoestring.training.own_loop.loader_pass import rows_per_batch
+from shoestring.training.own_loop.loading.loader_pass import rows_per_batch
 from shoestring.training.own_loop.pacer import NextStep
-from shoestring.training.own_loop.rate_hook import RateHook
+from shoestring.training.own_loop.rates.rate_hook import RateHook
 from shoestring.training.own_loop.termination import live_handler
 
 ADVICE = "name more epochs or steps"

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset
 
-from shoestring.training.own_loop.random_states import (
+from shoestring.training.own_loop.loading.random_states import (
     loader_generators,
     random_states,
     set_random_states,
