@@ -14,6 +14,7 @@ from shoestring.spending.budget_file import BUDGET_VARIABLE, CHECKPOINTS_VARIABL
 from shoestring.training.own_loop.checkpoints.checkpoint_folder import newest_whole
 from shoestring.training.own_loop.files import LoopProgressFile, read_spent_s
 from shoestring.training.own_loop.loop_state import LoopState
+from shoestring.training.own_loop.pace import BudgetReading
 from shoestring.training.own_loop.sources import BudgetSource, MeteredBudget, TimeBudget, named_seconds
 
 
@@ -78,17 +79,20 @@ class Budget:
     @property
     def share_gone(self) -> float:
         """The share of the budget that is gone, over all attempts, in [0, 1]."""
-        return self.loop.source.read(self.loop.monotonic_s()).share_gone
+        return self._reading().share_gone
 
     @property
     def seconds_left(self) -> float:
         """The seconds until the budget ends, at the current price."""
-        return self.loop.source.read(self.loop.monotonic_s()).seconds_left
+        return self._reading().seconds_left
 
     @property
     def should_stop(self) -> bool:
         """True where only the time of a clean end is left, or a stop was requested."""
-        return bool(self.loop.stop_reason or self.loop.why_stop(self.loop.monotonic_s()))
+        reason = self.loop.stop_reason or self.loop.why_stop(self.loop.monotonic_s())
+        # A loop that has asked ends now, and writes its results.
+        self.loop.expect_termination(reason)
+        return bool(reason)
 
     @property
     def checkpoint(self) -> Path | None:
@@ -111,7 +115,7 @@ class Budget:
         that `budgeted` loads the checkpoint also when the budget has ended.
         """
         loop = self.loop
-        loop.epochs = n
+        loop.epochs, loop.has_epochs = n, True
         if loop.folder is not None:
             # Here the script has imported PyTorch; `import shoestring.budget` does not.
             from shoestring.training.own_loop.checkpoints.saved_state import find_checkpoint
@@ -123,7 +127,11 @@ class Budget:
                 loop.skips_finished_pass = True
         with loop.termination:
             while True:
-                yield loop.position.epoch
+                try:
+                    yield loop.position.epoch
+                except GeneratorExit:
+                    loop.say_end_rate("the script has left its epochs")
+                    raise
                 loop.note_validation(loop.monotonic_s())
                 loop.end_validation()
                 if self._is_over():
@@ -133,12 +141,14 @@ class Budget:
                     break
                 loop.position.epoch += 1
             self._close()
-            loop.expect_termination()
+            loop.say_end_rate(loop.stop_reason or f"its {n} epochs are done")
+            loop.expect_termination(loop.stop_reason)
 
     def report(self, *, loss: SupportsFloat | None = None, **metrics: object) -> None:
         """Report a validation's loss. Other metrics are accepted, and not written.
 
-        The time since the last batch counts as the time of a validation, which is reserved for the last one.
+        The time since the last batch counts as the time of a validation, which is reserved for the last one;
+        between two batches of a pass, only what is beyond a usual step.
         """
         now_s = self.loop.monotonic_s()
         if loss is not None:
@@ -146,6 +156,13 @@ class Budget:
             self.loop.progress.loss = float(getattr(loss, "detach", lambda: loss)())
         self.loop.note_validation(now_s)
         self.loop.write_files(now_s, at_once=True)
+
+    def _reading(self) -> BudgetReading:
+        found = self.loop.source.read(self.loop.monotonic_s())
+        if found.should_stop:
+            # Who has seen the end writes its results now.
+            self.loop.expect_termination(found.stop_reason)
+        return found
 
     def _is_over(self) -> bool:
         """Return whether no epoch begins any more, the same on all ranks."""

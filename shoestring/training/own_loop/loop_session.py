@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from math import inf
 from typing import Any, TypeVar
 
 from torch import nn
@@ -20,14 +21,20 @@ from shoestring.training.own_loop.loading.loader_pass import (
     END,
     LoaderPass,
     batches_per_pass,
+    no_batches,
     rows_per_batch,
     rows_per_pass,
 )
+from shoestring.training.own_loop.loading.loader_workers import separate_workers
 from shoestring.training.own_loop.loop_state import LoopState
 from shoestring.training.own_loop.pacer import NextStep, Pacer
 from shoestring.training.own_loop.rates.rate_hook import RateHook
+from shoestring.training.own_loop.rates.schedulers import refuse_counting_schedulers
 
 Batch = TypeVar("Batch")
+# A script that counts its own epochs goes through the rest of them without a batch. One that counts steps, in
+# `while step < 1000:`, never ends.
+MAX_LATE_PASSES = 1_000_000
 
 
 def batches_in_budget(
@@ -41,11 +48,28 @@ def batches_in_budget(
     loop.steps = steps
     session = loop.session
     if session is None:
+        epochs = loop.epochs * (batches_per_pass(loader) or 1) if loop.epochs else inf
+        refuse_counting_schedulers(optimizer, steps or epochs, loop.epochs)
         session = loop.session = LoopSession(loop, model, optimizer)
     if not isinstance(session, LoopSession) or session.optimizer is not optimizer:
         raise UsageError("a budget trains one model with one optimizer: make another Budget for another one")
+    if loop.stop_reason:
+        loop.late_passes += 1
+        if loop.late_passes == MAX_LATE_PASSES:
+            raise UsageError(
+                f"the budget has ended, and {MAX_LATE_PASSES:,} passes without a batch followed: the script "
+                "does not end by itself; `for epoch in budget.epochs():` ends with the budget, or ask "
+                "budget.should_stop"
+            )
+        if not loop.has_epochs:
+            loop.say(
+                f"the budget has ended ({loop.stop_reason}), so a further pass has no batches: with "
+                "`for epoch in budget.epochs():` the script's epochs end with it"
+            )
+        return
     with loop.termination:
         yield from session.batches(loader)
+        loop.expect_termination(loop.stop_reason)
 
 
 class LoopSession:
@@ -56,6 +80,7 @@ class LoopSession:
         resume = find_checkpoint(loop)
         self._ranks = resume.ranks
         self._saved_loader: dict[str, Any] | None = None
+        separate_workers()
         # The peak is that of the script, not the rate in the checkpoint.
         hook = RateHook(optimizer, loop.say)
         if resume.state is not None:
@@ -69,7 +94,7 @@ class LoopSession:
         """Yield batches of one pass, until `_may_train` refuses the next."""
         loop, at = self.loop, self.loop.position
         found = self._begin_pass(loader)
-        is_resumed = at.batches_in_pass > 0
+        is_resumed, has_batches = at.batches_in_pass > 0, at.is_finished or at.batches_in_pass > 0
         rows, pacer = rows_per_batch(loader), self._pacer
         while True:
             if pacer.is_look_due():
@@ -78,11 +103,14 @@ class LoopSession:
             else:
                 pacer.advance()
             batch = found.next()
+            if batch is END and not has_batches:
+                self._save_last()
+                raise UsageError(no_batches(loader))
             if batch is END and is_resumed and not at.is_finished:
                 # The earlier attempt ended after the last batch, before it saw that there was no other one.
-                found, is_resumed = self._begin_pass(loader), False
+                found, is_resumed, has_batches = self._begin_pass(loader), False, False
                 continue
-            is_resumed = False
+            is_resumed, has_batches = False, True
             if batch is END:
                 # The last batch of a pass may be a smaller one.
                 at.samples -= max(0, rows * at.batches_in_pass - rows_per_pass(loader, rows))
@@ -91,13 +119,16 @@ class LoopSession:
             at.batches += 1
             at.batches_in_pass += 1
             at.samples += rows
+            loop.batch_began_s = loop.monotonic_s()
             try:
                 yield batch
             except GeneratorExit:  # the script leaves the pass, which counts as its end
                 at.is_finished = True
+                found.end()
                 loop.end_pass(loop.monotonic_s())
                 raise
         self._end_pass()
+        found.end()
 
     def save(self) -> None:
         """Write a checkpoint, on all ranks together, unless nothing was trained since the last one."""
@@ -117,6 +148,8 @@ class LoopSession:
 
     def _begin_pass(self, loader: Any) -> LoaderPass:
         loop, at = self.loop, self.loop.position
+        # A script with epochs of its own reports none.
+        loop.note_validation(loop.monotonic_s())
         loop.end_validation()
         saved, self._saved_loader = self._saved_loader, None
         if saved is not None and loop.skips_finished_pass:
@@ -139,6 +172,8 @@ class LoopSession:
         is_cheap = self._pacer.is_save_cheap(now_s)
         if self._ranks.agree(self._pacer.saves_work and (bool(loop.stop_reason) or is_cheap)):
             self.save()
+        if loop.stop_reason:
+            loop.say_end_rate(loop.stop_reason)
         loop.end_pass(loop.monotonic_s())
 
     def _may_train(self) -> bool:

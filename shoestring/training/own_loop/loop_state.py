@@ -10,6 +10,7 @@ from typing import Any
 
 from shoestring.training.own_loop.files import SPENT_FILE, LoopProgressFile, write_json
 from shoestring.training.own_loop.pace import ExitReserve, Ramp, last_batch_in_s, ramp_to_stop
+from shoestring.training.own_loop.rates.end_rate import EndRate
 from shoestring.training.own_loop.sources import BudgetSource, TimeBudget
 from shoestring.training.own_loop.termination import Termination
 
@@ -19,6 +20,10 @@ FILE_INTERVAL_S = 1.0
 CHECKPOINT_INTERVAL_S = 60.0
 # A script that ends with more of its budget left than this share is told so.
 UNUSED_SHARE = 0.05
+# Time between two reports counts as a validation from this share of the longest one measured on.
+LEAST_VALIDATION_SHARE = 0.25
+STEPS_DONE = "the named steps are done"
+"""Why a training ends whose budget has not."""
 
 
 @dataclass(slots=True)
@@ -46,7 +51,11 @@ class LoopState:
     checkpoint, once there is one to write. `agree` returns the first rank's answer on all ranks. `resume`
     and `session` hold what needs PyTorch: the state of an earlier attempt, and model and optimizer.
     `checkpoint_ending`: that of the names of the checkpoints of the framework in use; None: not known.
-    `resumes_from`: the checkpoint that the script has asked for.
+    `resumes_from`: the checkpoint that the script has asked for. `end_rate`: the rate of the last step; None:
+    no optimizer is known yet. `has_epochs`: the script's epochs are those of `Budget.epochs`. `late_passes`:
+    those that began after the training had ended. `skip` leaves seconds out of the measured steps.
+    `pass_began_s`, `batch_began_s`, `pass_ended_s`: when the pass and its newest batch began, and when the
+    pass ended; None: no pass has, or none is running.
     """
 
     source: BudgetSource
@@ -66,11 +75,16 @@ class LoopState:
     save: Callable[[], None] | None = None
     resume: Any = None
     session: Any = None
+    end_rate: EndRate | None = None
+    has_epochs: bool = False
+    late_passes: int = 0
     checkpoint_ending: str | None = None
     resumes_from: Path | None = None
     agree: Callable[[bool], bool] = bool
+    skip: Callable[[float], None] = lambda seconds: None
     checkpoint_interval_s: float = CHECKPOINT_INTERVAL_S
-    pass_began_s: float = 0.0
+    pass_began_s: float | None = None
+    batch_began_s: float | None = None
     pass_ended_s: float | None = None
     _validation_s: float | None = None
     _written_s: float = float("-inf")
@@ -90,7 +104,7 @@ class LoopState:
         reading = self.source.read(now_s)
         began = self.began_share or 0.0
         reading = reading._replace(share_gone=max(0.0, reading.share_gone - began) / (1 - began))
-        pass_s = now_s - self.pass_began_s
+        pass_s = 0.0 if self.pass_began_s is None else now_s - self.pass_began_s
         stop_in_s = reading.seconds_left - self.reserve.seconds(pass_s)
         if batches_left is not None and self.reserve.validations_s:
             validation_s = self.reserve.validation_s(pass_s)
@@ -111,23 +125,40 @@ class LoopState:
         if self.termination.requested:
             return "SIGTERM"
         if self.steps is not None and self.position.batches >= self.steps:
-            return "the named steps are done"
+            return STEPS_DONE
         reading = self.source.read(now_s)
         if reading.should_stop:
             return reading.stop_reason or "the budget ends"
         return "the budget ends" if self.ramp(now_s).stop_in_s <= 0 else ""
 
-    def expect_termination(self) -> None:
-        """Expect SIGTERM after a training that a meter has ended."""
-        self.termination.is_awaited = bool(self.stop_reason) and self.source.has_meter
+    def expect_termination(self, reason: str) -> None:
+        """Expect SIGTERM after a training that a meter has ended. `reason`: why it ends."""
+        self.termination.is_awaited = self.source.has_meter and reason not in ("", STEPS_DONE)
+        self.termination.ignore_if_awaited()
+
+    def begin_pass(self, now_s: float) -> None:
+        self.pass_began_s, self.batch_began_s = now_s, None
 
     def end_pass(self, now_s: float) -> None:
-        self.pass_ended_s, self._validation_s = now_s, None
+        self.pass_ended_s, self._validation_s, self.batch_began_s = now_s, None, None
 
     def note_validation(self, now_s: float) -> None:
         """Measure the time since the last batch: a validation, and what else the script does there."""
         if self.pass_ended_s is not None:
             self._validation_s = now_s - self.pass_ended_s
+        elif self.batch_began_s is not None and self.reserve.steps_s:
+            self._note_validation_in_pass(now_s, now_s - self.batch_began_s - self.reserve.step_s)
+
+    def _note_validation_in_pass(self, now_s: float, seconds: float) -> None:
+        """Measure a validation between two batches. `seconds`: beyond a usual step.
+
+        A script may report each step, so that most reports follow none.
+        """
+        longest_s = max(self.reserve.validations_s, default=0.0)
+        if seconds > max(self.reserve.step_s, LEAST_VALIDATION_SHARE * longest_s):
+            self.reserve.validations_s.append(seconds)
+            self.pass_began_s = self.batch_began_s = now_s
+            self.skip(seconds)
 
     def end_validation(self) -> None:
         if self._validation_s is not None:
@@ -148,6 +179,11 @@ class LoopState:
         if not self.steps or not self.position.batches:
             return None
         return round(self.position.samples / self.position.batches * self.steps) * self.world_size
+
+    def say_end_rate(self, reason: str) -> None:
+        """Warn where the training ends at a rate that has not decayed. `reason`: why it ends."""
+        if self.end_rate is not None and (message := self.end_rate.message(reason)):
+            self.say(message)
 
     def say_unused_budget(self, what: str, now_s: float, advice: str = "name more, or none,") -> None:
         """Warn that a script ends before its budget does. `what`: what has ended it."""

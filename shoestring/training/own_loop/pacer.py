@@ -6,6 +6,7 @@ from enum import IntEnum
 
 from shoestring.training.own_loop.loop_state import LoopState
 from shoestring.training.own_loop.ranks import Ranks
+from shoestring.training.own_loop.rates.end_rate import follow_to_exit
 from shoestring.training.own_loop.rates.rate_hook import RateHook
 
 # Between two looks at the clock of the budget, at most this many seconds and steps pass.
@@ -35,6 +36,11 @@ class Pacer:
         self.saved_at = loop.position.batches if is_resumed else -1
         self.saves_work = loop.folder is not None
         self.pass_length: int | None = None
+        loop.skip = self.skip
+        if hooks:
+            loop.end_rate = hooks[0].end_rate
+            if ranks.rank == 0:
+                follow_to_exit(loop.end_rate)
         self._is_alone = ranks.world_size == 1
         self._saved_s = self._looked_s = loop.monotonic_s()
         self._looked_at = self._next_look = loop.position.batches
@@ -51,7 +57,8 @@ class Pacer:
     def begin_pass(self, length: int | None) -> None:
         """Begin to count the steps of a pass. The time since the last one is none of a step."""
         self.pass_length = length
-        self.loop.pass_began_s = self._looked_s = self.loop.monotonic_s()
+        self._looked_s = self.loop.monotonic_s()
+        self.loop.begin_pass(self._looked_s)
         self._looked_at = self._next_look = self.loop.position.batches
 
     def is_look_due(self) -> bool:

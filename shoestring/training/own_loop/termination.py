@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import multiprocessing
 import os
 import signal
 import sys
@@ -10,6 +12,10 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Self
 
+PR_SET_PDEATHSIG = 1
+LOADER_MODULES = ("torch.utils.data.dataloader", "torchdata.stateful_dataloader.stateful_dataloader")
+"""In these, the iterator of a loader starts its workers when it is made."""
+
 
 class Termination:
     """A context in which SIGTERM sets `requested`, and is passed to the handler of before.
@@ -17,9 +23,9 @@ class Termination:
     Python allows handlers only in the main thread: elsewhere, nothing changes. Contexts may be nested.
 
     `is_awaited`: the budget has ended, and SIGTERM follows while the script writes its results. A script
-    without a handler of its own ignores it from the end of the context on. `is_within`: whether the code that
-    a signal interrupts belongs to the training; elsewhere the handler of before is restored, and receives the
-    signal.
+    without a handler of its own then ignores it, from the end of the context on. `is_within`: whether the
+    code that a signal interrupts belongs to the training; elsewhere the handler of before is restored, and
+    receives the signal.
     """
 
     def __init__(self) -> None:
@@ -49,18 +55,42 @@ class Termination:
             # A handler that the script has set since then stays.
             if signal.getsignal(signal.SIGTERM) == self._receive:
                 self._restore()
-                if self.is_awaited and self._before == signal.SIG_DFL:
-                    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+                self.ignore_if_awaited()
+
+    def ignore_if_awaited(self) -> None:
+        """Ignore the signal that is awaited, unless a context or the script handles it.
+
+        By a handler: what the process starts, such as a pool, would inherit `SIG_IGN`, and hang at its end.
+        """
+        is_free = self._depth == 0 and is_main_thread() and live_handler() == signal.SIG_DFL
+        if self.is_awaited and is_free:
+            self._before, self._pid = signal.SIG_DFL, os.getpid()
+            signal.signal(signal.SIGTERM, self._ignore)
+            outlive_parent()
+
+    def _ignore(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() != self._pid:
+            self._end_forked(number, frame)
+
+    def _end_forked(self, number: int, frame: FrameType | None) -> None:
+        """End a forked process, which has inherited the handler: its own `terminate()` must end it.
+
+        A worker of a loader that has not left the group yet goes on: the signal was meant for its script.
+        """
+        if not is_made_by_loader(frame):
+            self._restore()
+            os.kill(os.getpid(), number)
 
     def _restore(self) -> None:
         is_known = callable(self._before) or isinstance(self._before, int)
         signal.signal(signal.SIGTERM, self._before if is_known else signal.SIG_DFL)  # type: ignore[arg-type]
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
-        is_own = os.getpid() == self._pid and self.is_within(frame)
-        self.requested = is_own
-        if not is_own:
-            # A forked process inherits this handler, and its own terminate() must end it.
+        is_forked = os.getpid() != self._pid
+        self.requested = not is_forked and self.is_within(frame)
+        if is_forked:
+            self._end_forked(number, frame)
+        elif not self.requested:
             self._restore()
             os.kill(os.getpid(), number)
         elif callable(self._inner):
@@ -77,21 +107,23 @@ def live_handler() -> object:
     return found
 
 
+def is_made_by_loader(frame: FrameType | None) -> bool:
+    """Return whether a forked process is a worker that a loader is making, by the frames of its parent."""
+    while frame is not None:
+        if frame.f_code.co_name == "__init__" and frame.f_globals.get("__name__") in LOADER_MODULES:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def outlive_parent() -> None:
+    """Receive no signal where the parent ends: it may be a script that only waits, which SIGTERM ends.
+
+    torch.multiprocessing.spawn interrupts its processes then (PR_SET_PDEATHSIG, Linux only).
+    """
+    if sys.platform == "linux" and multiprocessing.parent_process() is not None:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, 0, 0, 0, 0)
+
+
 def is_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
-
-
-class PatientWorker:
-    """Initialises a worker of a loader so that it survives the first SIGTERM, and not the second.
-
-    A signal to the process group reaches the workers, too. Without them, PyTorch would end the step that runs
-    with an error. `inner`: the script's own function for it.
-    """
-
-    def __init__(self, inner: Callable[[int], None] | None) -> None:
-        self._inner = inner
-
-    def __call__(self, worker: int) -> None:
-        signal.signal(signal.SIGTERM, lambda number, frame: signal.signal(number, signal.SIG_DFL))
-        if self._inner is not None:
-            self._inner(worker)

@@ -65,6 +65,7 @@ class SmallTrainer:
     arguments: dict[str, Any] = field(default_factory=dict)
     callbacks: list[TrainerCallback] = field(default_factory=list)
     resumes: bool = False
+    optimizers: tuple[Any, Any] = (None, None)
 
     def __post_init__(self) -> None:
         self.log = StepLog(self.clock)
@@ -88,6 +89,7 @@ class SmallTrainer:
             train_dataset=NumberedRows(),
             eval_dataset=NumberedRows(),
             callbacks=[huggingface_callback(budget), self.log, *self.callbacks],
+            optimizers=self.optimizers,
         )
         trainer.train(resume_from_checkpoint=budget.checkpoint if self.resumes else None)
         return trainer

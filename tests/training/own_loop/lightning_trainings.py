@@ -94,6 +94,7 @@ class LightningTraining:
     validates: bool = False
     arguments: dict[str, Any] = field(default_factory=dict)
     resumes: bool = False
+    rows: DataLoader[Any] | None = None
 
     @property
     def made(self) -> TimedModule:
@@ -116,5 +117,6 @@ class LightningTraining:
         }
         trainer = lightning.Trainer(**named | self.arguments, callbacks=[lightning_callback(budget)])
         held_out = loader(ROWS, ROWS) if self.validates else None
-        trainer.fit(self.made, loader(), held_out, ckpt_path=budget.checkpoint if self.resumes else None)
+        rows = loader() if self.rows is None else self.rows
+        trainer.fit(self.made, rows, held_out, ckpt_path=budget.checkpoint if self.resumes else None)
         return trainer

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -80,6 +82,14 @@ class SmallTraining:
 def seeded(make: Callable[[], nn.Module]) -> nn.Module:
     torch.manual_seed(7)
     return make()
+
+
+def survives_sigterm() -> bool:
+    """Return whether this process goes on after a SIGTERM, which it gets unless that would end it."""
+    if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        return False
+    os.kill(os.getpid(), signal.SIGTERM)
+    return True
 
 
 class Killed(Exception):

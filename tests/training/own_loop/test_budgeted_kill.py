@@ -9,11 +9,16 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from multiprocessing.context import ForkContext, ForkProcess
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
 
 from shoestring.training.own_loop.checkpoints.saved_state import checkpoint_files
+from shoestring.training.own_loop.loading.loader_workers import separate_workers
 from shoestring.training.own_loop.termination import Termination
 
 SCRIPT = Path(__file__).parent / "budgeted_script.py"
@@ -80,6 +85,27 @@ def test_sigterm_to_the_group_ends_a_script_with_its_last_step_saved(workers: in
     assert script.wait(PATIENCE_S) == 0
     newest = checkpoint_files(folder)[0]
     assert int(newest.stem.split("-")[1]) == len(lines_of(log))
+
+
+class InterruptedWorker(ForkProcess):
+    """A worker that gets a signal before it has left the process group of its script."""
+
+    def run(self) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        super().run()
+
+
+class InterruptingContext(ForkContext):
+    Process = InterruptedWorker
+
+
+def test_a_worker_that_a_loader_is_making_survives_a_signal_to_the_group() -> None:
+    separate_workers()
+    rows = TensorDataset(torch.arange(8))
+    loader: DataLoader[Any] = DataLoader(rows, num_workers=2, multiprocessing_context=InterruptingContext())
+    with Termination() as termination:
+        assert sorted(int(each) for (each,) in loader) == list(range(8))
+    assert not termination.requested
 
 
 def test_a_process_that_is_forked_within_the_loop_can_be_terminated() -> None:

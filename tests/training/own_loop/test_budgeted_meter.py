@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import itertools
+import multiprocessing
 import signal
-from collections.abc import Iterator
+import subprocess
+import time
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
 from clocks import StillClock
-from small_trainings import PEAK, SmallTraining
+from small_trainings import PEAK, SmallTraining, survives_sigterm
 
-from shoestring.budget import Budget
+from shoestring.budget import Budget, budgeted
 from shoestring.core.record import record_bytes
 from shoestring.spending.budget_file import BudgetFile
 from shoestring.training.own_loop.checkpoints.saved_state import checkpoint_files
+from shoestring.training.own_loop.loop_state import STEPS_DONE
 
 pytestmark = pytest.mark.filterwarnings("ignore:no folder for checkpoints")
 BUDGET_USD = Decimal(1)
@@ -98,23 +102,14 @@ def test_a_meter_that_asks_to_stop_gets_a_checkpoint(tmp_path: Path, monkeypatch
     assert (budget.checkpoint, budget.checkpoints) == (newest, tmp_path / "checkpoints")
 
 
-@pytest.fixture
-def usual_sigterm() -> Iterator[None]:
-    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGTERM, before)
-
-
-@pytest.mark.usefixtures("usual_sigterm")
 def test_sigterm_does_not_end_a_script_that_writes_its_results_at_the_end_of_its_budget(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     training, _ = metered(tmp_path, monkeypatch, {0: Decimal("0.0025")})
     training.run(Budget.here(monotonic_s=training.clock.monotonic_s))
-    assert signal.getsignal(signal.SIGTERM) == signal.SIG_IGN
+    assert survives_sigterm()
 
 
-@pytest.mark.usefixtures("usual_sigterm")
 @pytest.mark.filterwarnings("ignore:the 2 epochs ended")
 def test_sigterm_ends_a_script_whose_epochs_end_before_its_budget(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -122,3 +117,71 @@ def test_sigterm_ends_a_script_whose_epochs_end_before_its_budget(
     training, _ = metered(tmp_path, monkeypatch, {0: Decimal("0.0025")})
     training.run(Budget.here(monotonic_s=training.clock.monotonic_s), epochs=2)
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def train_without_epochs(training: SmallTraining, budget: Budget) -> None:
+    assert training.optimizer is not None
+    endless = itertools.cycle(list(training.loader))
+    for _ in budgeted(endless, training.model, training.optimizer, budget):
+        training.clock.sleep(1)
+        training.after_step(0)
+
+
+def ask_to_stop(training: SmallTraining, budget: Budget) -> None:
+    while not budget.should_stop:
+        training.clock.sleep(1)
+        training.after_step(0)
+
+
+def read_seconds_left(training: SmallTraining, budget: Budget) -> None:
+    while budget.seconds_left > 0:
+        training.clock.sleep(1)
+        training.after_step(0)
+
+
+@pytest.mark.parametrize("loop", [train_without_epochs, ask_to_stop, read_seconds_left])
+def test_sigterm_ends_no_script_that_has_seen_the_end_of_its_budget_in_a_loop_of_its_own(
+    loop: Callable[[SmallTraining, Budget], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training, meter = metered(tmp_path, monkeypatch, {0: Decimal("0.0025")})
+    loop(training, Budget.here(monotonic_s=training.clock.monotonic_s))
+    assert survives_sigterm()
+    assert meter.spent_usd() > Decimal("0.9")
+
+
+def test_sigterm_ends_a_script_whose_budget_has_not_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training, _ = metered(tmp_path, monkeypatch, {0: Decimal("0.0025")})
+    budget = Budget.here(monotonic_s=training.clock.monotonic_s)
+    assert training.optimizer is not None
+    assert not budget.should_stop and budget.seconds_left > 100
+    for _ in budgeted(training.loader, training.model, training.optimizer, budget, steps=5):
+        training.clock.sleep(1)
+    assert budget.loop.stop_reason == STEPS_DONE
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_a_handler_of_the_script_receives_sigterm_after_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training, _ = metered(tmp_path, monkeypatch, {0: Decimal("0.0025")})
+    signal.signal(signal.SIGTERM, own := lambda number, frame: None)
+    ask_to_stop(training, Budget.here(monotonic_s=training.clock.monotonic_s))
+    assert signal.getsignal(signal.SIGTERM) is own
+
+
+def test_a_process_that_is_started_in_the_grace_can_be_terminated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training, _ = metered(tmp_path, monkeypatch, {0: Decimal("0.0025")})
+    ask_to_stop(training, Budget.here(monotonic_s=training.clock.monotonic_s))
+    forked = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+    forked.start()
+    executed = subprocess.Popen(["sleep", "60"])
+    time.sleep(0.2)
+    forked.terminate()
+    executed.terminate()
+    forked.join(20)
+    assert (forked.exitcode, executed.wait(20)) == (-signal.SIGTERM, -signal.SIGTERM)
+    assert survives_sigterm()

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 pytest.importorskip("transformers")
 
 from huggingface_trainings import BATCH, PEAK, ROWS, SmallTrainer
+from torch.optim.lr_scheduler import OneCycleLR
 from transformers import TrainerCallback
 
 from shoestring.budget import Budget, huggingface_callback
@@ -211,3 +213,28 @@ def test_a_budget_belongs_to_one_training() -> None:
     huggingface_callback(budget)
     with pytest.raises(UsageError, match="one training"):
         huggingface_callback(budget)
+
+
+def test_early_stopping_is_told_with_its_rate(tmp_path: Path) -> None:
+    class Early(TrainerCallback):  # type: ignore[misc,unused-ignore]
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            control.should_training_stop = state.global_step >= 100
+
+    training = SmallTrainer(tmp_path, callbacks=[Early()])
+    with pytest.warns(UserWarning, match=r"ended at a learning rate of 0\.1, 100% of its peak \(the script"):
+        training.run(budget_of(training, 1000))
+    assert len(training.log.rates) == 100
+
+
+@pytest.mark.parametrize("counted", [999, 1000])
+def test_a_scheduler_that_trainer_steps_past_its_end_is_refused(counted: int, tmp_path: Path) -> None:
+    training = SmallTrainer(tmp_path, arguments={"max_steps": 1000})
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=PEAK)
+    training.optimizers = (optimizer, OneCycleLR(optimizer, PEAK, total_steps=counted))
+    if counted < 1000:
+        with pytest.raises(UsageError, match=r"total_steps=999\) raises an error"):
+            training.run(budget_of(training, 100))
+        assert not training.log.rates
+    else:
+        training.run(budget_of(training, 100))
+        assert len(training.log.rates) > 90

@@ -5,22 +5,32 @@ from __future__ import annotations
 import os
 import signal
 import warnings
+from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from clocks import NOON
+from torch.optim.lr_scheduler import OneCycleLR
+from torch.utils.data import DataLoader, IterableDataset
 
 pytest.importorskip("lightning")
 
-from lightning_trainings import PEAK, LightningTraining, TimedModule, TwoOptimizers
-from small_trainings import Killed, kill_at
+from lightning_trainings import BATCH, PEAK, ROWS, LightningTraining, TimedModule, TwoOptimizers, loader
+from small_trainings import Killed, kill_at, survives_sigterm
 
 from shoestring.budget import Budget, lightning_callback
 from shoestring.core.errors import UsageError
+from shoestring.core.record import record_bytes
+from shoestring.spending.budget_file import BudgetFile
 from shoestring.training.own_loop.pace import ZERO_FROM, rate_factor
 from shoestring.training.own_loop.termination import live_handler
 
-pytestmark = pytest.mark.filterwarnings("ignore", "always:.*budget left", "always:.*overwritten")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore", "always:.*budget left", "always:.*overwritten", "always:.*of its peak"
+)
 
 
 def budget_of(training: LightningTraining, seconds: float) -> Budget:
@@ -148,3 +158,90 @@ def test_a_budget_of_lightning_belongs_to_one_training() -> None:
     lightning_callback(budget)
     with pytest.raises(UsageError, match="one training"):
         lightning_callback(budget)
+
+
+def test_sigterm_ends_neither_what_follows_lightning_in_the_grace_nor_its_test(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training = LightningTraining(tmp_path)
+    write_budget(tmp_path / "budget.json", seconds_left=60.0)
+    monkeypatch.setenv("SHOESTRING_BUDGET", str(tmp_path / "budget.json"))
+    trainer = training.run(Budget.here(monotonic_s=training.clock.monotonic_s))
+    assert survives_sigterm()
+    tested = list[int]()
+
+    def test_step(batch: Any, batch_idx: int) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        tested.append(batch_idx)
+
+    training.made.test_step = test_step
+    trainer.test(training.made, loader())
+    assert tested == list(range(ROWS // BATCH))
+    assert survives_sigterm()
+
+
+def test_early_stopping_is_told_with_its_rate(tmp_path: Path) -> None:
+    training = LightningTraining(tmp_path, validates=True)
+    training.arguments["max_epochs"] = -1
+
+    def stop(batches: int) -> None:
+        if batches == 100:
+            training.made.trainer.should_stop = True
+
+    training.made.after_batch = stop
+    with pytest.warns(UserWarning, match=r"ended at a learning rate of 0\.1, 100% of its peak \(the script"):
+        training.run(budget_of(training, 1000))
+
+
+class Once(IterableDataset[Any]):
+    """Rows that are used up after the first pass."""
+
+    def __init__(self) -> None:
+        self.rows = iter(torch.ones(40, 1, 1))
+
+    def __iter__(self) -> Iterator[Any]:
+        return ([each] for each in self.rows)
+
+
+def test_a_pass_of_lightning_without_batches_is_an_error(tmp_path: Path) -> None:
+    training = LightningTraining(
+        tmp_path, arguments={"max_epochs": -1}, rows=DataLoader(Once(), batch_size=4)
+    )
+    with pytest.raises(UsageError, match="has no batches, so the budget would be spent on nothing"):
+        training.run(budget_of(training, 1000))
+    assert len(training.made.rates) == 10
+
+
+@pytest.mark.parametrize(("interval", "counted"), [("step", 3200), ("epoch", 200)])
+def test_a_scheduler_that_lightning_steps_past_its_end_is_refused(
+    interval: str, counted: int, tmp_path: Path
+) -> None:
+    def configure(steps: int) -> None:
+        optimizer = torch.optim.SGD(training.made.parameters(), lr=PEAK)
+        schedule = {"scheduler": OneCycleLR(optimizer, PEAK, total_steps=steps), "interval": interval}
+        training.made.configure_optimizers = lambda: {"optimizer": optimizer, "lr_scheduler": schedule}
+
+    training = LightningTraining(tmp_path, arguments={"max_epochs": 200})
+    configure(counted - 1)
+    with pytest.raises(UsageError, match=rf"total_steps={counted - 1}\) raises an error"):
+        training.run(budget_of(training, 100))
+    assert not training.made.rates
+    configure(counted)
+    training.run(budget_of(training, 100))
+    assert len(training.made.rates) > 90
+
+
+def write_budget(path: Path, seconds_left: float) -> None:
+    file = BudgetFile(
+        run_id="one",
+        attempt=1,
+        usd_left=Decimal(1),
+        usd_per_hour=Decimal(1),
+        seconds_left=seconds_left,
+        share_gone=0.0,
+        should_stop=False,
+        stop_reason="",
+        grace_s=30.0,
+        written_at=NOON,
+    )
+    path.write_bytes(record_bytes(file))

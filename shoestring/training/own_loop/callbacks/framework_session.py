@@ -11,6 +11,7 @@ from torch import nn
 from shoestring.core.errors import UsageError
 from shoestring.training.own_loop.budget import Budget
 from shoestring.training.own_loop.checkpoints.saved_state import ranks_of, restore_loop, state_of_loop
+from shoestring.training.own_loop.loading.loader_workers import separate_workers
 from shoestring.training.own_loop.pacer import NextStep, Pacer
 from shoestring.training.own_loop.rates.rate_hook import RateHook
 
@@ -27,9 +28,10 @@ class FrameworkSession:
         if self.loop.session is not None:
             raise UsageError("a budget belongs to one training: make another Budget for another one")
         self.loop.session, self.loop.checkpoint_ending = self, ending
+        separate_workers()
         self.pacer: Pacer | None = None
         self._fingerprint = ""
-        self._marked_s = 0.0
+        self._marked_s = self.loop.monotonic_s()
         self._model: nn.Module | None = None
 
     @property
@@ -113,7 +115,8 @@ class FrameworkSession:
         if limit:
             loop.say_unused_budget(limit, now_s, advice)
         loop.write_files(now_s, at_once=True)
-        loop.expect_termination()
+        loop.say_end_rate(loop.stop_reason or limit or "the script or another callback has stopped it")
+        loop.expect_termination(loop.stop_reason)
         self.close()
 
     def close(self) -> None:

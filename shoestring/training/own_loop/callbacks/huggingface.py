@@ -19,6 +19,7 @@ from shoestring.training.own_loop.callbacks.framework_session import FrameworkSe
 from shoestring.training.own_loop.checkpoints.checkpoint_folder import HUGGINGFACE, place_folder
 from shoestring.training.own_loop.pacer import NextStep
 from shoestring.training.own_loop.rates.rate_hook import RateHook
+from shoestring.training.own_loop.rates.schedulers import refuse_counting_schedulers
 
 # The facts of the training are kept under this name in a checkpoint's trainer_state.json.
 FACTS = "ShoestringBudget"
@@ -50,7 +51,9 @@ class HuggingFaceBudget(TrainerCallback):  # type: ignore[misc]
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         loop, session = self._loop, self._session
-        self._hook = RateHook(torch_optimizer(kwargs["optimizer"]), loop.say)
+        optimizer = torch_optimizer(kwargs["optimizer"])
+        refuse_counting_schedulers(optimizer, state.max_steps)
+        self._hook = RateHook(optimizer, loop.say)
         saved = state.stateful_callbacks.get(FACTS) if state.global_step else None
         loop.steps = state.max_steps
         session.begin(kwargs["model"], [self._hook], saved)

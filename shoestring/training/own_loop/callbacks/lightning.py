@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,11 @@ from shoestring.core.errors import UsageError
 from shoestring.training.own_loop.budget import Budget
 from shoestring.training.own_loop.callbacks.framework_session import FrameworkSession
 from shoestring.training.own_loop.checkpoints.checkpoint_folder import LIGHTNING, delete_old
-from shoestring.training.own_loop.loading.loader_pass import rows_per_batch
+from shoestring.training.own_loop.loading.loader_pass import no_batches, rows_per_batch
 from shoestring.training.own_loop.pacer import NextStep
 from shoestring.training.own_loop.rates.rate_hook import RateHook
-from shoestring.training.own_loop.termination import live_handler
+from shoestring.training.own_loop.rates.schedulers import refuse_counting_schedulers
+from shoestring.training.own_loop.termination import is_main_thread, live_handler
 
 ADVICE = "name more epochs or steps"
 
@@ -29,14 +31,21 @@ class LightningBudget(lightning.Callback):  # type: ignore[misc]
         self._loop = budget.loop
         self._hooks = list[RateHook]()
         self._saved: dict[str, Any] | None = None
-        self._handler: object = None
-        self._rows = 1
+        self._handler: Any = signal.SIG_DFL
+        self._rows, self._epoch_began_at = 1, -1
 
     def setup(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, stage: str) -> None:
         # Lightning puts its own handler before this one, and ends a training in the middle of it.
         self._handler = live_handler()
 
     def on_fit_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+        for config in trainer.lr_scheduler_configs:
+            # Those that the script steps itself count what it wants.
+            if pl_module.automatic_optimization:
+                is_of_steps = config.interval == "step"
+                limit = trainer.estimated_stepping_batches if is_of_steps else trainer.max_epochs
+                steps = limit / config.frequency if limit is not None and limit >= 0 else math.inf
+                refuse_counting_schedulers(config.scheduler.optimizer, steps)
         # Here the rates are those of the script: the checkpoint's are loaded later.
         self._hooks = [RateHook(each, self._loop.say) for each in trainer.optimizers]
 
@@ -49,6 +58,13 @@ class LightningBudget(lightning.Callback):  # type: ignore[misc]
         if session.look(self._batches_left(trainer), validates(trainer)) == NextStep.STOP:
             trainer.should_stop = True
         session.mark()
+
+    def on_train_epoch_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+        self._epoch_began_at = self._loop.position.batches
+
+    def on_train_epoch_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+        if self._session.is_running and self._loop.position.batches == self._epoch_began_at:
+            raise UsageError(no_batches(trainer.train_dataloader))
 
     def on_train_batch_end(
         self,
@@ -75,10 +91,6 @@ class LightningBudget(lightning.Callback):  # type: ignore[misc]
         if action != NextStep.TRAIN:
             self._save(trainer)
 
-    def on_validation_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
-        if self._session.is_running and not trainer.sanity_checking:
-            self._session.mark()
-
     def on_validation_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         session = self._session
         if not session.is_running or trainer.sanity_checking:
@@ -99,6 +111,30 @@ class LightningBudget(lightning.Callback):  # type: ignore[misc]
         elif 0 < max_epochs <= trainer.fit_loop.epoch_progress.current.processed:
             limit = f"max_epochs={max_epochs}"
         self._session.finish(limit, ADVICE)
+
+    def on_validation_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+        if not self._session.is_running:
+            self._leave_signal_to_script()
+        elif not trainer.sanity_checking:
+            self._session.mark()
+
+    def on_test_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+        self._leave_signal_to_script()
+
+    def on_predict_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+        self._leave_signal_to_script()
+
+    def _leave_signal_to_script(self) -> None:
+        """Put the handler from before Lightning's back where SIGTERM is awaited.
+
+        With its own, Lightning ends the process in the middle of a test, with exit code 0.
+        """
+        if self._loop.termination.is_awaited and is_main_thread():
+            signal.signal(signal.SIGTERM, self._handler)
+
+    def teardown(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, stage: str) -> None:
+        # Lightning has restored the handler from before its training by now, unless that has failed.
+        self._loop.termination.ignore_if_awaited()
 
     def on_exception(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, exception: BaseException

@@ -12,7 +12,6 @@ from shoestring.training.own_loop.loading.random_states import (
     random_states,
     set_random_states,
 )
-from shoestring.training.own_loop.termination import PatientWorker
 
 END = object()
 """Returned instead of a batch after the last one."""
@@ -85,16 +84,20 @@ def rows_per_pass(loader: Any, rows: int) -> int:
         return rows * (batches_per_pass(loader) or 10**12)
 
 
-def begin(loader: Any) -> Iterator[Any]:
-    """Return an iterator of a loader, whose workers survive a signal to the process group."""
-    if not (isinstance(loader, DataLoader) and loader.num_workers):
-        return iter(loader)
-    function = loader.worker_init_fn
-    loader.worker_init_fn = PatientWorker(function)
-    try:
-        return iter(loader)
-    finally:
-        loader.worker_init_fn = function
+def no_batches(loader: Any) -> str:
+    """Return why a pass over a loader has no batch, and what to do."""
+    if isinstance(loader, Iterator):
+        return (
+            f"a {type(loader).__name__} yields its batches once, and they are used up: pass budgeted() what "
+            "each epoch can iterate again, such as the loader itself"
+        )
+    rows = rows_per_pass(loader, rows_per_batch(loader))
+    if getattr(loader, "drop_last", False) and rows:
+        return (
+            f"the loader has no batches: drop_last=True leaves out its {rows:,} rows, which are less than a "
+            f"batch of {rows_per_batch(loader):,}: name a smaller batch_size, or drop_last=False"
+        )
+    return f"this pass over a {type(loader).__name__} has no batches, so the budget would be spent on nothing"
 
 
 class LoaderPass:
@@ -117,7 +120,7 @@ class LoaderPass:
             # Workers that persist keep their iterator: then the loader draws no seed for them.
             is_kept = getattr(loader, "_iterator", None) is not None
             self._began = {**self._states(), "is_kept": is_kept}
-            self._iterator = begin(loader)
+            self._iterator = iter(loader)
             return
         self._began = saved["began"]
         if was_finished:
@@ -129,6 +132,10 @@ class LoaderPass:
 
     def next(self) -> Any:
         return next(self._iterator, END)
+
+    def end(self) -> None:
+        """Let go of the loader's iterator, so that its workers end, unless they persist."""
+        self._iterator = iter(())
 
     def state(self) -> dict[str, Any]:
         own = self._loader.state_dict() if keeps_own_position(self._loader) else None
@@ -150,7 +157,7 @@ class LoaderPass:
         if keeps_own_position(self._loader):
             self._restore(saved["now"])
             self._load_own_position(saved)
-            iterator = begin(self._loader)
+            iterator: Iterator[Any] = iter(self._loader)
             # An iterator that begins draws seeds; the one before it had drawn its own.
             set_random_states(saved["now"]["random"])
             return iterator
@@ -162,7 +169,7 @@ class LoaderPass:
 
         if is_map_style(self._loader):
             return self._skipping(consumed, saved["began"], move_on)
-        iterator = begin(self._loader)
+        iterator = iter(self._loader)
         if consumed:
             self._say(
                 f"the loader has no position of its own: {consumed} batches are read and dropped to continue "
@@ -187,6 +194,7 @@ class LoaderPass:
         # see it. This one is replaced back as soon as the iterator has taken it.
         object.__setattr__(loader, name, SkippingSampler(sampler, consumed, draw_as_before, move_on))
         try:
-            return begin(loader)
+            found: Iterator[Any] = iter(loader)
+            return found
         finally:
             object.__setattr__(loader, name, sampler)

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from shoestring.training.own_loop.pace import rate_factor
+from shoestring.training.own_loop.rates.end_rate import EndRate
 
 
 def peak_rate(group: dict[str, Any]) -> float:
@@ -27,7 +28,7 @@ class RateHook:
     """
 
     def __init__(self, optimizer: Optimizer, say: Callable[[str], None]) -> None:
-        self.share, self._say, self._is_said = 0.0, say, False
+        self.share, self._say, self._is_said, self.end_rate = 0.0, say, False, EndRate()
         self._peaks = [peak_rate(group) for group in optimizer.param_groups]
         self._written: list[float | None] = [None] * len(self._peaks)
         self._handle = optimizer.register_step_pre_hook(self._before_step)
@@ -54,6 +55,9 @@ class RateHook:
                     "peak that the script names"
                 )
             self._set(group, index, self._peaks[index] * factor)
+        self.end_rate.share, self.end_rate.is_said = factor, False
+        if (first := self._written[0]) is not None:
+            self.end_rate.rate = first
 
     def _set(self, group: dict[str, Any], index: int, rate: float) -> None:
         if isinstance(group["lr"], Tensor):
