@@ -8,9 +8,12 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
+import psutil
+
+from shoestring.commands.readers import exit_code, is_running
 from shoestring.core.errors import UsageError
 
 SUSPENDED = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
@@ -51,24 +54,87 @@ class CommandGroup:
                 if os.WSTOPSIG(status) == signal.SIGTSTP:
                     print(CANNOT_SUSPEND, file=sys.stderr, flush=True)
                 self.send(signal.SIGCONT)
-        code = os.waitstatus_to_exitcode(status)
-        self.code = code if code >= 0 else 128 - code
+        self.code = exit_code(status)
         # Popen must not wait for an id that may be another process's by now.
-        self._process.returncode = code
+        self._process.returncode = os.waitstatus_to_exitcode(status)
         self.ended.set()
+
+    def processes(self) -> list[psutil.Process]:
+        """Return the running processes of the group that this process started or adopted."""
+        found = psutil.Process().children(recursive=True)
+        return [each for each in found if self._has(each) and is_running(each)]
+
+    def command_lines(self) -> list[list[str]]:
+        found = list[list[str]]()
+        for each in self.processes():
+            with contextlib.suppress(psutil.Error):
+                found.append(each.cmdline())
+        return found
+
+    def _has(self, process: psutil.Process) -> bool:
+        try:
+            return os.getpgid(process.pid) == self.pid
+        except ProcessLookupError:
+            return False
 
     def send(self, number: signal.Signals) -> None:
         """Send a signal to all processes of the group."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
 
-    def terminate(self) -> None:
-        """Ask the group to end. A process that is stopped reads the request once it continues."""
-        self.send(signal.SIGTERM)
+    def terminate(self, readers: Collection[int] = (), ending: Collection[int] = ()) -> None:
+        """Ask the group to end. A process that is stopped reads the request once it continues.
+
+        `readers`: processes that read their budget. What reads their output, such as `tee` or `$(...)`, goes
+        on until they end: without it, they would fail at their next line. `ending`: those that write their
+        results. What they have started for it, such as an upload, is theirs to end.
+        """
+        spared = (self._listeners(readers) | descendants_of(ending)) - {*readers}
+        if not spared:
+            self.send(signal.SIGTERM)
+        for each in self.processes() if spared else ():
+            if each.pid not in spared:
+                with contextlib.suppress(psutil.Error):
+                    each.terminate()
         self.send(signal.SIGCONT)
+
+    def _listeners(self, readers: Collection[int]) -> set[int]:
+        """Return the processes of the group that read what these write, and what those write, to the last."""
+        others, found, sources = {each.pid for each in self.processes()} - {*readers}, set[int](), {*readers}
+        while sources:
+            written = set[str]().union(*(pipes_of(pid, writes=True) for pid in sources))
+            sources = {pid for pid in others - found if written & pipes_of(pid, writes=False)}
+            found |= sources
+        return found
 
     def kill(self) -> None:
         self.send(signal.SIGKILL)
+
+
+def descendants_of(pids: Collection[int]) -> set[int]:
+    found = set[int]()
+    for pid in pids:
+        with contextlib.suppress(psutil.Error):
+            found.update(each.pid for each in psutil.Process(pid).children(recursive=True))
+    return found
+
+
+def pipes_of(pid: int, *, writes: bool) -> set[str]:
+    """Return the pipes, by the kernel's names, to which a process prints (1 and 2), or from which it reads.
+
+    Linux only.
+    """
+    found, folder = set[str](), Path(f"/proc/{pid}/fd")
+    with contextlib.suppress(OSError):
+        for each in folder.iterdir():
+            if writes and each.name not in ("1", "2"):
+                continue
+            with contextlib.suppress(OSError, ValueError):
+                lines = Path(f"/proc/{pid}/fdinfo/{each.name}").read_text().splitlines()
+                flags = next(line.split()[1] for line in lines if line.startswith("flags:"))
+                if (int(flags, 8) & os.O_ACCMODE != os.O_RDONLY) == writes:
+                    found.add(str(each.readlink()))
+    return {name for name in found if name.startswith("pipe:")}
 
 
 @contextlib.contextmanager

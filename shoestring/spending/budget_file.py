@@ -44,6 +44,15 @@ class BudgetFile(Record):
     written_at: AwareDatetime
 
 
+END_SUFFIX = ".end"
+"""Of the second file of a reader, once it has seen the end of its budget."""
+
+
+def readers_folder(budget_file: Path) -> Path:
+    """Return the folder of the processes that read a budget file: a file each, named by its id."""
+    return budget_file.with_name(f"{budget_file.name}.readers")
+
+
 def read_budget_file(path: Path) -> BudgetFile:
     """Return the content of a budget file.
 

@@ -17,6 +17,7 @@ from shoestring.commands.checkpoint_files import CheckpointFiles
 from shoestring.commands.command_outputs import read_outputs
 from shoestring.commands.group import CommandGroup, keyboard_of
 from shoestring.commands.progress_file import ProgressReader
+from shoestring.commands.readers import BudgetReaders
 from shoestring.core import store_layout
 from shoestring.core.errors import CommandFailed, ShoestringError, StageStopped
 from shoestring.core.receipt import Receipt
@@ -119,6 +120,7 @@ class CommandRun:
             earlier_attempts(work),
             work.command.grace_s,
         )
+        self.readers = BudgetReaders(self.budget_path)
         self.variables = {
             BUDGET_VARIABLE: str(self.budget_path),
             CHECKPOINTS_VARIABLE: str(self.folder),
@@ -141,13 +143,16 @@ class CommandRun:
             try:
                 while not group.ended.wait(LOOK_EVERY_S):
                     self.look(group)
+                while self.is_ending(group):
+                    self.look(group)
+                    self.work.clock.sleep(LOOK_EVERY_S)
             finally:
                 # What its processes left in the group does not outlive it, whatever happened here.
                 group.kill()
         self.save_at_end()
         # On a disk that these files filled, the result of this attempt would find no place.
         rmtree(self.folder, ignore_errors=True)
-        return self.outcome(group.code or 0)
+        return self.outcome(group)
 
     def look(self, group: CommandGroup) -> None:
         """Stop the command when it is time to; write its budget and report its progress."""
@@ -155,12 +160,23 @@ class CommandRun:
         if self._terminated_s is None and (reason := self.stop_reason(now_s)) != ("", ""):
             self.stopped, self._terminated_s = reason, now_s
             self.write_budget()
-            group.terminate()
+            self.readers.note_term(group.command_lines())
+            group.terminate(self.readers.asked, self.readers.ending())
         elif self._terminated_s is not None and now_s - self._terminated_s >= self.command.grace_s:
             group.kill()
         if now_s - self._written_s >= WRITE_EVERY_S:
             self.write_budget()
             self.report()
+
+    def is_ending(self, group: CommandGroup) -> bool:
+        """Return whether what was asked to end still does: a shell ends at once, and not what it has started.
+
+        A command that ends by itself is over, whatever it has left running.
+        """
+        if self._terminated_s is None:
+            return False
+        is_in_time = self.work.clock.monotonic_s() - self._terminated_s < self.command.grace_s
+        return is_in_time and bool(group.processes() or self.readers.asked & self.readers.running())
 
     def stop_reason(self, now_s: float) -> tuple[str, str]:
         """Return why the command has to end now, and the cause; two empty strings: not yet."""
@@ -231,12 +247,13 @@ class CommandRun:
         except (ShoestringError, OSError) as error:
             self.copy_fault = str(error)
 
-    def outcome(self, code: int) -> StageOutcome:
+    def outcome(self, group: CommandGroup) -> StageOutcome:
         """Return how the command ended. Raises StageStopped, CommandFailed."""
-        reason, cause = self.stopped
-        if cause == "money" and not code and self.budget.was_read:
-            # It ended by itself: SIGTERM met it while it wrote its results.
-            reason = ""
+        (reason, cause), code = self.stopped, group.code or 0
+        if cause == "money":
+            own_code = self.readers.code_after_term(code, group.pid, was_read=self.budget.was_read)
+            # None: the signal has ended it.
+            reason, code = (reason, code) if own_code is None else ("", own_code)
         fault = f"; its files could not be copied: {self.copy_fault}" if self.copy_fault else ""
         if reason:
             # Its supervisor has a reason of its own.

@@ -15,6 +15,7 @@ from shoestring.training.own_loop.checkpoints.checkpoint_folder import newest_wh
 from shoestring.training.own_loop.files import LoopProgressFile, read_spent_s
 from shoestring.training.own_loop.loop_state import LoopState
 from shoestring.training.own_loop.pace import BudgetReading
+from shoestring.training.own_loop.reader_mark import leave_mark
 from shoestring.training.own_loop.sources import BudgetSource, MeteredBudget, TimeBudget, named_seconds
 
 
@@ -74,6 +75,7 @@ class Budget:
         except DataError as error:
             raise UsageError(f"${BUDGET_VARIABLE}: {error}") from None
         budget.loop = new_loop(source, checkpoint_folder(checkpoints), monotonic_s)
+        leave_mark(Path(path))
         return budget
 
     @property

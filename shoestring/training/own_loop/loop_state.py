@@ -134,7 +134,9 @@ class LoopState:
     def expect_termination(self, reason: str) -> None:
         """Expect SIGTERM after a training that a meter has ended. `reason`: why it ends."""
         self.termination.is_awaited = self.source.has_meter and reason not in ("", STEPS_DONE)
-        self.termination.ignore_if_awaited()
+        if self.termination.is_awaited:
+            self.source.note_end()
+            self.termination.ignore_if_awaited()
 
     def begin_pass(self, now_s: float) -> None:
         self.pass_began_s, self.batch_began_s = now_s, None

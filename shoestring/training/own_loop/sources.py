@@ -12,6 +12,7 @@ from shoestring.core.errors import DataError, UsageError
 from shoestring.core.money import usd
 from shoestring.spending.budget_file import read_budget_file
 from shoestring.training.own_loop.pace import BudgetReading
+from shoestring.training.own_loop.reader_mark import mark_end
 
 # The meter replaces its file each second. After this time without, it is said once.
 OLD_FILE_S = 60.0
@@ -26,6 +27,10 @@ class BudgetSource(Protocol):
         """Return what is left. `now_s`: of the monotonic clock."""
         ...
 
+    def note_end(self) -> None:
+        """Note that the script has seen the end of its budget."""
+        ...
+
 
 class TimeBudget:
     """Seconds that a script named. `spent_s`: those of earlier attempts."""
@@ -34,6 +39,9 @@ class TimeBudget:
 
     def __init__(self, total_s: float, began_s: float, spent_s: float = 0.0) -> None:
         self.total_s, self._began_s = total_s, began_s - spent_s
+
+    def note_end(self) -> None:
+        """Do nothing: no meter asks."""
 
     def spent_s(self, now_s: float) -> float:
         """Return the seconds that all attempts have spent."""
@@ -54,7 +62,7 @@ class MeteredBudget:
     has_meter = True
 
     def __init__(self, path: Path, now_s: float) -> None:
-        self._path, self._is_old = path, False
+        self._path, self._is_old, self._is_end_noted = path, False, False
         self._stamp = self._stamp_now()
         self._file, self._read_s = read_budget_file(path), now_s
 
@@ -73,6 +81,11 @@ class MeteredBudget:
         return BudgetReading(
             gone, left_s, file.should_stop or left_s <= 0, file.stop_reason or "the budget is used up"
         )
+
+    def note_end(self) -> None:
+        if not self._is_end_noted:
+            self._is_end_noted = True
+            mark_end(self._path)
 
     def _stamp_now(self) -> tuple[int, int, int] | None:
         """Return what differs between two files, or None where there is none."""
