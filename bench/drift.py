@@ -49,6 +49,8 @@ ROWS, STEP_S, STEPS, PRICE = 12_000, 0.1, 1000, Decimal(1)
 ZERO_USD = AdaptationLimits(length=False, min_validation_share=1, max_batch_factor=1, pool=False)
 # Share of the planned time after which the disturbance begins.
 DISTURBED_AT = 0.3
+# Monotonic seconds at the beginning of a run: the machine has been up for a while.
+BOOT_S = 1e6
 
 
 @dataclass
@@ -61,7 +63,7 @@ class SetClock:
         return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.at_s)
 
     def monotonic_s(self) -> float:
-        return self.at_s
+        return BOOT_S + self.at_s
 
     def sleep(self, seconds: float) -> None:
         self.at_s += seconds
@@ -104,7 +106,7 @@ def slower(clock: SetClock, _meter: Meter) -> float:
 def price_rise(clock: SetClock, meter: Meter) -> float:
     """Raise the price three times, for good."""
     if clock.at_s > DISTURBED_AT * STEP_S * STEPS and not meter.rate_changes:
-        meter.update(meter.limit_usd, ((clock.at_s, 3 * PRICE),), None)
+        meter.update(meter.limit_usd, ((clock.monotonic_s(), 3 * PRICE),), None)
     return STEP_S
 
 
@@ -120,7 +122,7 @@ def reader(rows: Array, encoding: Encoding) -> SampleReader:
 def train(disturb: Disturb, bounds: AdaptationLimits, seed: int, folder: Path) -> tuple[TrainedModel, float]:
     """Return the trained model, and the share of the limit that was spent."""
     clock = SetClock()
-    meter = Meter(PRICE, 0.0, PRICE * Decimal(str(STEP_S * STEPS)) / 3600, None)
+    meter = Meter(PRICE, clock.monotonic_s(), PRICE * Decimal(str(STEP_S * STEPS)) / 3600, None)
     rows, signal = table(ROWS, seed), table(4000, 1000 + seed)
     share = float(rows["y"].mean())
     encoding = Encoding(
@@ -148,7 +150,7 @@ def train(disturb: Disturb, bounds: AdaptationLimits, seed: int, folder: Path) -
         lambda net, *_: clock.sleep(disturb(clock, meter)) if net.training else None
     )
     trained = training.run()
-    return trained, float(meter.spent_usd(clock.at_s) / meter.limit_usd)
+    return trained, float(meter.spent_usd(clock.monotonic_s()) / meter.limit_usd)
 
 
 def excess(trained: TrainedModel, seed: int) -> float:

@@ -7,6 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
 
+from clocks import BOOT_S
 from recorded_evaluation import curve, scorecard
 from recorded_needs import NEEDS, SPEEDS
 
@@ -44,7 +45,7 @@ class RecordedClock:
         return self.at
 
     def monotonic_s(self) -> float:
-        return (self.at - NOON).total_seconds()
+        return BOOT_S + (self.at - NOON).total_seconds()
 
     def sleep(self, seconds: float) -> None:
         self.at += timedelta(seconds=seconds)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from clocks import BOOT_S
 from runtime_world import INGEST, FakeCluster, StartedAttempt, begin, run_request, with_probed_speeds
 
 from shoestring.backends.folder_store import FolderStore
@@ -60,7 +61,7 @@ class SkewedClock:
         return self.time.now() + timedelta(seconds=self.skew_s)
 
     def monotonic_s(self) -> float:
-        return self.time.at_s
+        return BOOT_S + self.time.at_s
 
     def sleep(self, seconds: float) -> None:
         self.time.pass_s(seconds)

@@ -199,7 +199,7 @@ def test_the_launcher_follows_extensions_and_what_it_read_as_paid_stays_paid(beg
 def test_from_when_its_supervisor_is_stopped_a_stage_pays_its_highest_price(began: StartedAttempt) -> None:
     attempt = began.attempt
     attempt.rate_changes = ((10.0, Decimal(3)), (20.0, Decimal(1)))
-    tree = StageTree(attempt.id, psutil.Process(), 0.0, Decimal(1), attempt)
+    tree = StageTree(attempt.id, psutil.Process(), 0.0, 0.0, Decimal(1), attempt)
     assert tree.cost_usd(40.0) == cost_usd(Decimal(1), 10 + 3 * 10 + 20)
     tree.stopped_s = 30.0
     assert tree.cost_usd(40.0) == cost_usd(Decimal(1), 10 + 3 * 10 + 10 + 3 * 10)

@@ -10,6 +10,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from clocks import BOOT_S
 from small_dataset import table
 from training_bench import TrainingBench, class_prior_loss
 
@@ -37,7 +38,7 @@ def make_bench(
         validation=table(400, 1),
         settings=LONG,
         limits=limits,
-        meter=Meter(PRICE, 0.0, limit_usd, None),
+        meter=Meter(PRICE, BOOT_S, limit_usd, None),
     )
     bench.validation_s, bench.step_s = (lambda: validation_s), (lambda: STEP_S)
     return bench
@@ -52,14 +53,14 @@ def raise_price(bench: TrainingBench, after_s: float, times: int) -> None:
 
     def step_s() -> float:
         if bench.clock.at_s > after_s and not bench.meter.rate_changes:
-            bench.meter.update(bench.meter.limit_usd, ((bench.clock.at_s, PRICE * times),), None)
+            bench.meter.update(bench.meter.limit_usd, ((bench.clock.monotonic_s(), PRICE * times),), None)
         return STEP_S
 
     bench.step_s = step_s
 
 
 def check_recalibrated(bench: TrainingBench, trained: TrainedModel) -> list[AdaptationChange]:
-    assert bench.meter.spent_usd(bench.clock.at_s) <= bench.meter.limit_usd
+    assert bench.meter.spent_usd(bench.clock.monotonic_s()) <= bench.meter.limit_usd
     points = bench.points()
     assert max(point.learning_rate for point in points) == pytest.approx(LONG.learning_rate, rel=0.05)
     assert [point.learning_rate for point in points if point.train_loss is not None][
@@ -97,7 +98,7 @@ def test_when_the_policy_forbids_changes_the_guard_cuts_training_off(
     )
     disturb(bench, 20.0, 3)
     trained = bench.training().run()
-    assert bench.meter.spent_usd(bench.clock.at_s) <= bench.meter.limit_usd
+    assert bench.meter.spent_usd(bench.clock.monotonic_s()) <= bench.meter.limit_usd
     assert trained.state.changes == []
     assert bench.points()[-2].learning_rate > 0.9 * LONG.learning_rate, "not annealed"
 
@@ -113,7 +114,7 @@ def test_a_smaller_validation_share_validates_the_best_weights_again(tmp_path: P
     bench = make_bench(tmp_path, AdaptationLimits(max_batch_factor=1), validation_s=2.0, steps=2000)
     slow(bench, 15.0, 3)
     trained = bench.training().run()
-    assert bench.meter.spent_usd(bench.clock.at_s) <= bench.meter.limit_usd
+    assert bench.meter.spent_usd(bench.clock.monotonic_s()) <= bench.meter.limit_usd
     assert "validation" in [change.lever for change in trained.state.changes]
     assert trained.state.controller.validation_share < 1
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from clocks import StillClock
+from clocks import BOOT_S, StillClock
 from examples import examples
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -71,8 +71,10 @@ def test_budget_and_deadline_are_never_exceeded(
 ) -> None:
     """Steps and writes take up to 2 times, validations up to 1.5 times as long as before."""
     price = Decimal(usd_per_hour)
-    deadline_s = budget_s if due or not price else None
-    meter = Meter(price, 0.0, cost_usd(price, budget_s if deadline_s is None else 2 * budget_s), deadline_s)
+    deadline_s = BOOT_S + budget_s if due or not price else None
+    meter = Meter(
+        price, BOOT_S, cost_usd(price, budget_s if deadline_s is None else 2 * budget_s), deadline_s
+    )
     chance, clock = random.Random(seed), StillClock()
     with TemporaryDirectory() as folder:
         bench = TrainingBench(Path(folder), settings=SMALL, clock=clock, meter=meter)
@@ -83,13 +85,13 @@ def test_budget_and_deadline_are_never_exceeded(
             # A stopped start writes its checkpoint in the grace period; the next start has its own budget.
             with pytest.raises(StageStopped):
                 replace(
-                    bench, meter=Meter(Decimal(0), 0.0, Decimal(0), None), should_stop=stop_after(steps)
+                    bench, meter=Meter(Decimal(0), BOOT_S, Decimal(0), None), should_stop=stop_after(steps)
                 ).training().run()
             clock.at_s = 0.0
         trained = bench.training().run()
         write_model(bench, trained)
-    assert clock.at_s <= meter.ends_s
-    assert meter.spent_usd(clock.at_s) <= meter.limit_usd
+    assert clock.monotonic_s() <= meter.ends_s
+    assert meter.spent_usd(clock.monotonic_s()) <= meter.limit_usd
     assert trained.weights
 
 
@@ -110,7 +112,7 @@ def test_the_budget_is_used_up(budget_s: float, step_s: float, validation_s: flo
             Path(folder),
             settings=endless,
             clock=clock,
-            meter=Meter(Decimal("0.04"), 0.0, Decimal(1), budget_s),
+            meter=Meter(Decimal("0.04"), BOOT_S, Decimal(1), BOOT_S + budget_s),
         )
         bench.step_s = lambda: step_s * chance.uniform(1, 2)
         bench.validation_s = lambda: validation_s * chance.uniform(1, 1.5)
@@ -129,7 +131,7 @@ def test_a_training_that_its_money_ends_leaves_time_for_a_temperature_from_all_v
     """However few of them the last validations read."""
     clock, validation_s = StillClock(), 0.4
     endless = SMALL.model_copy(update={"max_epochs": 10**6, "patience": 10**6})
-    meter = Meter(Decimal("0.04"), 0.0, Decimal(1), 60.0)
+    meter = Meter(Decimal("0.04"), BOOT_S, Decimal(1), BOOT_S + 60.0)
     bench = TrainingBench(tmp_path, settings=endless, clock=clock, meter=meter)
     bench.step_s, bench.validation_s = lambda: 0.1, lambda: validation_s
     training = bench.training()
@@ -138,14 +140,16 @@ def test_a_training_that_its_money_ends_leaves_time_for_a_temperature_from_all_v
     assert training.measured.costs.whole_validation_s == pytest.approx(validation_s)
     trained = training.run()
     assert trained.stop_reason == "the budget or the deadline was reached"
-    left_s = meter.seconds_left(clock.at_s)
+    left_s = meter.seconds_left(clock.monotonic_s())
     assert left_s >= FIT_S + PREDICTING * validation_s + training.measured.costs.writing_s
 
 
 @pytest.mark.parametrize("budget_s", [0.0, 0.5, 0.7, 1.0])
 def test_a_budget_too_small_for_a_step_gives_the_prior(tmp_path: Path, budget_s: float) -> None:
     bench = TrainingBench(
-        tmp_path, meter=Meter(Decimal("0.04"), 0.0, Decimal(1), budget_s), validation_s=lambda: 0.01
+        tmp_path,
+        meter=Meter(Decimal("0.04"), BOOT_S, Decimal(1), BOOT_S + budget_s),
+        validation_s=lambda: 0.01,
     )
     training = bench.training()
     assert training.measured.position().left_s <= 0.4
@@ -160,7 +164,7 @@ def test_the_time_for_the_last_validation_is_never_used_earlier(tmp_path: Path) 
     """A run that validates midway and then may not step any more needs two validations."""
     for budget_s in [4.4 + share / 10 for share in range(40)]:
         bench = TrainingBench(
-            tmp_path / str(budget_s), meter=Meter(Decimal("0.04"), 0.0, Decimal(1), budget_s)
+            tmp_path / str(budget_s), meter=Meter(Decimal("0.04"), BOOT_S, Decimal(1), BOOT_S + budget_s)
         )
         bench.validation, bench.step_s, bench.validation_s = table(1000, 1), lambda: 0.3, lambda: 1.5
         bench.training().run()
@@ -172,10 +176,10 @@ def test_a_checkpoint_never_uses_the_time_reserved_for_the_exit(tmp_path: Path) 
     """A checkpoint is due one second after the start, at any distance from the end."""
     for budget_s in [1.7 + share / 20 for share in range(40)]:
         bench = TrainingBench(
-            tmp_path / str(budget_s), meter=Meter(Decimal("0.04"), 0.0, Decimal(1), budget_s)
+            tmp_path / str(budget_s), meter=Meter(Decimal("0.04"), BOOT_S, Decimal(1), BOOT_S + budget_s)
         )
         bench.step_s, bench.put_s = lambda: 0.02, lambda: 0.19
         training = bench.training()
-        training.measured.saved_s = 1.0 - CHECKPOINT_EVERY_S
+        training.measured.saved_s = BOOT_S + 1.0 - CHECKPOINT_EVERY_S
         write_model(bench, training.run())
         assert bench.clock.at_s <= budget_s

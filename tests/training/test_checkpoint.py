@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from clocks import BOOT_S
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
@@ -62,7 +63,7 @@ def test_a_resumed_training_is_bit_for_bit_equal(stops: list[int]) -> None:
 
 
 def test_seconds_and_dollars_add_up_over_starts(tmp_path: Path) -> None:
-    bench = TrainingBench(tmp_path, step_s=lambda: 1.0, meter=Meter(Decimal("3.6"), 0.0, Decimal(9), None))
+    bench = TrainingBench(tmp_path, step_s=lambda: 1.0, meter=Meter(Decimal("3.6"), BOOT_S, Decimal(9), None))
     stop_and_save(bench, 10)
     bench.clock.at_s = 0.0
     ended = bench.training().run()
@@ -79,8 +80,8 @@ def test_a_late_restart_does_not_raise_the_learning_rate(tmp_path: Path, limit: 
     def meter(spent_s: int) -> Meter:
         # A new start has a meter of its own: what is left of 40 s, or of the dollars that 40 s cost.
         if limit == "deadline":
-            return Meter(Decimal(0), 0.0, Decimal(0), 40.0 - spent_s)
-        return Meter(Decimal("3.6"), 0.0, Decimal("0.001") * (40 - spent_s), None)
+            return Meter(Decimal(0), BOOT_S, Decimal(0), BOOT_S + 40.0 - spent_s)
+        return Meter(Decimal("3.6"), BOOT_S, Decimal("0.001") * (40 - spent_s), None)
 
     bench = TrainingBench(tmp_path, step_s=lambda: 1.0, meter=meter(0))
     stop_and_save(bench, 32)

@@ -7,6 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from clocks import BOOT_S
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -29,7 +30,7 @@ from shoestring.training.families.table_net.settings import TableNetSettings
 from shoestring.training.loop import Training
 
 LEARNS = TableNetSettings(max_epochs=8, hidden=(8,), bins=2, batch_rows=32, patience=99, learning_rate=0.02)
-PRICED = Meter(Decimal("3.6"), 0.0, Decimal(10), None)
+PRICED = Meter(Decimal("3.6"), BOOT_S, Decimal(10), None)
 NUMBER = Feature(name="number", kind="numeric")
 
 

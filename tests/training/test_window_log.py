@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from clocks import StillClock
+from clocks import BOOT_S, StillClock
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
@@ -45,7 +45,7 @@ def moving(step_s: float, chance: random.Random, bench: TrainingBench) -> Callab
 
     def takes_s() -> float:
         if bench.clock.at_s > 20 and not bench.meter.rate_changes:
-            changes = ((bench.clock.at_s, Decimal(5)),)
+            changes = ((bench.clock.monotonic_s(), Decimal(5)),)
             bench.meter.update(bench.meter.limit_usd, changes, bench.meter.deadline_s)
         return step_s * chance.uniform(0.5, 1.5) * (3 if bench.clock.at_s > 30 else 1)
 
@@ -71,7 +71,7 @@ def test_a_training_replays_from_its_log(
             Path(folder),
             train=table(800, 0),
             settings=LONG,
-            meter=Meter(Decimal("3.6"), 0.0, Decimal("0.06"), None),
+            meter=Meter(Decimal("3.6"), BOOT_S, Decimal("0.06"), None),
             limits=AdaptationLimits(length=length),
             guardrails=GUARDED if guarded else Guardrails(),
         )
@@ -89,7 +89,7 @@ def test_a_training_replays_from_its_log(
 
 def recorded(folder: Path) -> WindowLog:
     """Return the log of a training whose price rises, so that it is shortened."""
-    limit = Meter(Decimal("3.6"), 0.0, Decimal("0.06"), None)
+    limit = Meter(Decimal("3.6"), BOOT_S, Decimal("0.06"), None)
     bench = TrainingBench(folder, train=table(800, 0), settings=LONG, meter=limit)
     bench.settings = LONG.model_copy(update={"patience": 99})
     bench.step_s = moving(0.05, random.Random(0), bench)
@@ -136,7 +136,7 @@ def test_the_curve_that_version_4_stored_is_read(tmp_path: Path) -> None:
 
 def test_the_log_of_a_long_training_stays_small(tmp_path: Path) -> None:
     """Once `WINDOW_STEPS` steps are a smaller share of the time so far, windows get longer with it."""
-    clock, free, step_s = StillClock(), Meter(Decimal(0), 0.0, Decimal(0), None), 0.05
+    clock, free, step_s = StillClock(), Meter(Decimal(0), BOOT_S, Decimal(0), None), 0.05
     training = Training(idle_task(tmp_path, clock, 160_000, 4, free), IdleLearner(clock, step_s))
     training.run()
     grows = math.log(clock.at_s * WINDOW_SHARE / (WINDOW_STEPS * step_s))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parent.parent))  # in a process of its own
 
-from clocks import FastClock
+from clocks import BOOT_S, FastClock
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.data.recipe import Recipe, Source, Target
@@ -45,7 +45,7 @@ def work(folder: Path, data_key: str) -> Work:
         format=None,
         cores=1,
         store=FolderStore(folder),
-        meter=Meter(Decimal(0), 0.0, Decimal(0), None),
+        meter=Meter(Decimal(0), BOOT_S, Decimal(0), None),
         clock=FastClock(TIMES),
         scratch=folder,
         report_progress=report,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from clocks import StillClock
+from clocks import BOOT_S, StillClock
 from safetensors.torch import load
 from small_dataset import Array, encoding_of, reader, table
 
@@ -35,7 +35,7 @@ from shoestring.training.window_log import WindowLog
 
 TINY = TableNetSettings(max_epochs=3, hidden=(8,), bins=2, batch_rows=32, patience=99)
 LIMITS, GUARDRAILS = AdaptationLimits(), Guardrails()
-FREE = Meter(Decimal(0), 0.0, Decimal(0), None)
+FREE = Meter(Decimal(0), BOOT_S, Decimal(0), None)
 
 
 @dataclass

@@ -84,7 +84,8 @@ def workflow_end(source: WorldSource, found: RunWorkflow | None, clock: Clock) -
     """Return a function that reads whether the Workflow has ended, at most once every POLL_INTERVAL_S."""
     if found is None or source.on is None:
         return lambda: False
-    name, argo, read_at_s, is_over = found.name, open_argo(source.on, source.namespace), 0.0, False
+    name, argo = found.name, open_argo(source.on, source.namespace)
+    read_at_s, is_over = float("-inf"), False
 
     def has_ended() -> bool:
         nonlocal read_at_s, is_over

@@ -54,11 +54,11 @@ class StageTree:
     attempt_id: AttemptId
     supervisor: psutil.Process
     started_s: float
+    seen_s: float
     usd_per_hour: Decimal
     attempt: Attempt | None = None
     processes: set[psutil.Process] = field(default_factory=set)
     stopped_s: float | None = None
-    seen_s: float = 0.0
     gone_at: datetime | None = None
     state: str = LOST
     is_recorded: bool = False
@@ -153,8 +153,8 @@ class StageClock:
 
     def _add(self, attempt_id: AttemptId, supervisor: psutil.Process, usd_per_hour: Decimal) -> None:
         clock = self.world.clock
-        age_s = self.world.cluster.lifetime(pod_of(supervisor)).age_s(clock.now())
-        tree = StageTree(attempt_id, supervisor, clock.monotonic_s() - age_s, usd_per_hour)
+        age_s, now_s = self.world.cluster.lifetime(pod_of(supervisor)).age_s(clock.now()), clock.monotonic_s()
+        tree = StageTree(attempt_id, supervisor, now_s - age_s, now_s, usd_per_hour)
         tree.processes.update(descendants(supervisor.pid))
         self.trees.append(tree)
 

@@ -31,6 +31,10 @@ MAX_HOLDERS = 3
 """A run waits for at most this many holders that end without a result: it may be the stage that fails."""
 MIN_POLL_S, MAX_POLL_S, POLL_SHARE = 0.25, 60.0, 0.1
 """The time between two looks at a holder is this share of the wait so far, between the two limits."""
+SPARE_S = 2 * MIN_POLL_S
+"""A wait ends this long before it would miss the deadline: its last sleep may be MIN_POLL_S too long, and the
+decision after it takes time.
+"""
 FIRST_REPORT_S = 5.0
 """A wait is reported from here on, each time that it has doubled."""
 
@@ -58,7 +62,7 @@ def wait_limit(world: World, run: Run, decision: Decision, choice: Choice, amoun
     question, limits = decision.question, [WaitLimit(MAX_WAIT_S, "is too long")]
     slack = slack_s(decision, choice)
     if question.soft_left_s is not None or slack is not None:
-        limits.append(WaitLimit(max(0.0, slack or 0.0), "could miss the deadline"))
+        limits.append(WaitLimit(max(0.0, (slack or 0.0) - SPARE_S), "could miss the deadline"))
     if isinstance(world.pod, ClusterPod) and run.start.overhead_usd_per_hour:
         spare_usd = max(Decimal(0), question.left_usd - amount_usd - choice.reserved_later_usd)
         seconds = float(spare_usd * 3600 / run.start.overhead_usd_per_hour)

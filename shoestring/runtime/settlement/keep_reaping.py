@@ -51,14 +51,14 @@ class RepeatedProcess:
     """A command that is started every `ROUND_S`, and killed after `limit_s`.
 
     `overlaps`: it is started while the one before still runs, and `RETRY_S` after one that failed. Otherwise
-    there is one at a time.
+    there is one at a time. `due_s`: when it is started next; at first that is at once.
     """
 
     command: Sequence[str]
     limit_s: float
     overlaps: bool
     running: list[StartedProcess] = field(default_factory=list)
-    due_s: float = 0.0
+    due_s: float = float("-inf")
 
     def step(self, now_s: float) -> None:
         """End what has ended or is too old, and start the command if it is due."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -39,7 +40,7 @@ class Attempt:
         extension_asked_at_usd: the reservation at the last request for an extension.
         rate_changes: the prices that replaced the decision's price.
         command: what it runs; None: a stage of a recipe.
-        heartbeat_s: when its last heartbeat was begun, on the monotonic clock.
+        heartbeat_s: when its last heartbeat was begun, on the monotonic clock; at first: its own creation.
         priced_until_s: until when the price is known, on the monotonic clock; None: until the decision.
         unpriced: no price can be read now, and the fallback price is not charged yet.
         silent_s: how long no price could be read, in earlier silences for which the old price was charged.
@@ -48,6 +49,7 @@ class Attempt:
         cap_times_s: when the usage will reach each guardrail's cap, on the monotonic clock.
         guardrail_changes: the changes that guardrails made.
         usage_before: the usage of the stage's earlier attempts in this run.
+        stopping_since_s: when it was asked to stop, on the monotonic clock; infinity: it was not.
         committed_usd: the part of the cost that a commitment paid for; known at the end.
         overrun_usd: the part of the cost that the account had no money for; known at the end.
         published: its result as the cache has it: another run's if that was first; known at the end.
@@ -67,7 +69,7 @@ class Attempt:
     command: Command | None = None
     extension_asked_at_usd: Decimal = Decimal(0)
     rate_changes: RateChanges = ()
-    heartbeat_s: float = 0.0
+    heartbeat_s: float = field(init=False)
     priced_until_s: float | None = None
     unpriced: bool = False
     silent_s: float = 0.0
@@ -80,7 +82,7 @@ class Attempt:
     usage_before: ResourceUsage = NO_USAGE
     stop_reason: str = ""
     stop_cause: Cause = ""
-    stopping_since_s: float = 0.0
+    stopping_since_s: float = math.inf
     progress: StageProgress = field(default_factory=StageProgress)
     cpu_s: float = 0.0
     peak_rss_bytes: int = 0
@@ -93,7 +95,7 @@ class Attempt:
     memory_share: float | None = None
 
     def __post_init__(self) -> None:
-        self.heartbeat_s = self.heartbeat_s or self.world.clock.monotonic_s()
+        self.heartbeat_s = self.world.clock.monotonic_s()
 
     @property
     def id(self) -> AttemptId:

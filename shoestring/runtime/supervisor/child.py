@@ -124,7 +124,7 @@ class ProgressFile:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path, self._last_s = path, 0.0
+        self._path, self._last_s = path, float("-inf")
         self._changes: tuple[AdaptationChange, ...] = ()
 
     def __call__(self, progress: StageProgress) -> None:
