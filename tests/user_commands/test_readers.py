@@ -119,6 +119,27 @@ def test_a_reader_that_has_seen_the_end_of_its_budget_is_ending(budget_file: Pat
     assert readers.ending() == set() and readers.code(process.pid) == 0
 
 
+def test_sigterm_does_not_end_a_reader_that_is_exiting_after_the_end_of_its_budget(budget_file: Path) -> None:
+    readers = BudgetReaders(budget_file)
+    budget_file.write_text(json.dumps(CONTENT | {"should_stop": True}))
+    # on_exit(3) calls sleep(2) with the exit code, after Python has taken its handlers away.
+    script = (
+        "import ctypes\nassert budget.should_stop\nlibc = ctypes.CDLL(None)\nlibc.on_exit(libc.sleep, None)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", READ + script + "print('ends', flush=True)\nsys.exit(2)"],
+        env=environment(budget_file),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None and process.stdout.readline() == "ends\n"
+    time.sleep(0.7)
+    process.terminate()
+    process.communicate(timeout=30)
+    assert process.returncode == 2
+    assert readers.code(process.pid) == 2
+
+
 def test_no_mark_is_left_where_no_meter_keeps_readers(budget_file: Path) -> None:
     subprocess.run([sys.executable, "-c", READ], env=environment(budget_file), check=True)
     assert [each.name for each in budget_file.parent.iterdir()] == ["budget.json"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import multiprocessing
 import os
@@ -66,7 +67,13 @@ class Termination:
         if self.is_awaited and is_free:
             self._before, self._pid = signal.SIG_DFL, os.getpid()
             signal.signal(signal.SIGTERM, self._ignore)
+            # Python takes its handlers away long before its process has ended.
+            atexit.register(self._ignore_at_exit)
             outlive_parent()
+
+    def _ignore_at_exit(self) -> None:
+        if signal.getsignal(signal.SIGTERM) == self._ignore:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
     def _ignore(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._pid:
