@@ -18,7 +18,7 @@ PyTorch is imported when `budgeted` or a callback is first called. docs/own-trai
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
 
+    from shoestring.training.own_loop.budgeted_loader import BudgetedLoader
     from shoestring.training.own_loop.callbacks.huggingface import HuggingFaceBudget
     from shoestring.training.own_loop.callbacks.lightning import LightningBudget
 
@@ -37,22 +38,27 @@ Batch = TypeVar("Batch")
 
 def budgeted(
     loader: Iterable[Batch],
-    model: nn.Module,
-    optimizer: Optimizer,
+    model: nn.Module | Sequence[nn.Module],
+    optimizer: Optimizer | Sequence[Optimizer],
     budget: Budget,
     *,
     steps: int | None = None,
-) -> Iterator[Batch]:
-    """Yield the batches of a pass over the loader, until the pass or the budget ends.
+) -> BudgetedLoader[Batch]:
+    """Return a loader of the same batches. Each pass over it ends where the loader or the budget ends.
 
-    The budget sets the learning rate of each step of the optimizer: warm-up, plateau, and a decay to zero at
-    the end. The first call continues from the checkpoint of an earlier attempt, where there is one.
+    The budget sets the learning rate of each step of the optimizers: warm-up, plateau, and a decay to zero at
+    the end. The first pass continues from the checkpoint of an earlier attempt, where there is one.
 
-    `steps`: the number of batches of the whole training, which ends there if its budget does not end first.
+    `model`, `optimizer`: one, or a list of several. `steps`: the number of batches of the whole training,
+    which ends there if its budget does not end first.
+
+    Raises:
+        UsageError: a model or an optimizer is none of PyTorch's.
     """
-    from shoestring.training.own_loop.loop_session import batches_in_budget
+    from shoestring.training.own_loop.budgeted_loader import BudgetedLoader
+    from shoestring.training.own_loop.trained import Trained
 
-    return batches_in_budget(loader, model, optimizer, budget, steps)
+    return BudgetedLoader(loader, Trained(model, optimizer), budget.loop, steps)
 
 
 def huggingface_callback(budget: Budget) -> HuggingFaceBudget:

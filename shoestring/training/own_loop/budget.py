@@ -7,16 +7,22 @@ import time
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
-from typing import Self, SupportsFloat
+from typing import Any, Self, SupportsFloat
 
 from shoestring.core.errors import DataError, UsageError
 from shoestring.spending.budget_file import BUDGET_VARIABLE, CHECKPOINTS_VARIABLE, PROGRESS_VARIABLE
 from shoestring.training.own_loop.checkpoints.checkpoint_folder import newest_whole
-from shoestring.training.own_loop.files import LoopProgressFile, read_spent_s
+from shoestring.training.own_loop.files import LoopProgressFile
 from shoestring.training.own_loop.loop_state import LoopState
 from shoestring.training.own_loop.pace import BudgetReading
 from shoestring.training.own_loop.reader_mark import leave_mark
-from shoestring.training.own_loop.sources import BudgetSource, MeteredBudget, TimeBudget, named_seconds
+from shoestring.training.own_loop.sources import (
+    BudgetSource,
+    MeteredBudget,
+    PhaseBudget,
+    TimeBudget,
+    named_seconds,
+)
 
 
 class Budget:
@@ -37,7 +43,7 @@ class Budget:
     ) -> None:
         total_s = named_seconds(seconds, usd, usd_per_hour)
         folder = checkpoint_folder(checkpoints)
-        source = TimeBudget(total_s, monotonic_s(), read_spent_s(folder))
+        source = TimeBudget(total_s, monotonic_s(), folder)
         self.loop = new_loop(source, folder, monotonic_s)
 
     @classmethod
@@ -109,6 +115,40 @@ class Budget:
         """The folder of the checkpoints, or None."""
         return self.loop.folder
 
+    def phase(self, until: float) -> Budget:
+        """Return the part of this budget until a share of it is gone, with a schedule of its own.
+
+        What is left is for another phase, or for this budget itself. `until`: that share, in (0, 1). Its
+        checkpoints have a folder of their own in that of this budget.
+
+        Raises:
+            UsageError: the share is none.
+        """
+        if not 0 < until < 1:
+            raise UsageError(f"a phase ends at a share of its budget, like 0.7, and not at {until}")
+        whole, part = self.loop, Budget.__new__(Budget)
+        folder = None if whole.folder is None else checkpoint_folder_in(whole.folder / f"phase-{until:g}")
+        part.loop = new_loop(PhaseBudget(whole.source, until), folder, whole.monotonic_s)
+        part.loop.parts = whole.parts
+        whole.parts.append(part.loop)
+        return part
+
+    def keep(self, *objects: object) -> None:
+        """Keep the state of more objects in the checkpoints: schedulers, a gradient scaler, averaged weights.
+
+        Each has `state_dict` and `load_state_dict`. Call it before the first batch, and with the same objects
+        after a restart.
+
+        Raises:
+            UsageError: an object has no state, or the training has begun.
+        """
+        if self.loop.session is not None:
+            raise UsageError("budget.keep(...) comes before the first batch, which loads the checkpoint")
+        for each in objects:
+            if not (hasattr(each, "state_dict") and hasattr(each, "load_state_dict")):
+                raise UsageError(f"a {type(each).__name__} has no state_dict, so budget.keep cannot keep it")
+            self.loop.kept.append(each)
+
     def epochs(self, n: int | None = None) -> Iterator[int]:
         """Yield the number of each epoch until the budget ends, or until `n` epochs are done.
 
@@ -146,6 +186,20 @@ class Budget:
             loop.say_end_rate(loop.stop_reason or f"its {n} epochs are done")
             loop.expect_termination(loop.stop_reason)
 
+    def steps(self, model: Any, optimizer: Any, n: int | None = None) -> Iterator[int]:
+        """Yield the number of each step until the budget ends, or until `n` steps are done.
+
+        For a loop that draws its batches itself: a step is what a batch is to `budgeted`. `model`,
+        `optimizer`: PyTorch's, one each or lists of several.
+
+        Raises:
+            UsageError: a model or an optimizer is none of PyTorch's.
+        """
+        from shoestring.training.own_loop.loop_session import StepNumbers, batches_in_budget
+        from shoestring.training.own_loop.trained import Trained
+
+        return batches_in_budget(StepNumbers(self.loop), Trained(model, optimizer), self.loop, n)
+
     def report(self, *, loss: SupportsFloat | None = None, **metrics: object) -> None:
         """Report a validation's loss. Other metrics are accepted, and not written.
 
@@ -182,14 +236,20 @@ class Budget:
 
 def new_loop(source: BudgetSource, folder: Path | None, monotonic_s: Callable[[], float]) -> LoopState:
     progress = os.environ.get(PROGRESS_VARIABLE)
-    return LoopState(source, folder, LoopProgressFile(Path(progress) if progress else None), monotonic_s)
+    loop = LoopState(source, folder, LoopProgressFile(Path(progress) if progress else None), monotonic_s)
+    loop.parts.append(loop)
+    return loop
 
 
 def checkpoint_folder(named: str | Path | None) -> Path | None:
     """Return the folder of the checkpoints, which exists then. Raises UsageError."""
     if not (found := os.environ.get(CHECKPOINTS_VARIABLE) or named):
         return None
-    folder = Path(found)
+    return checkpoint_folder_in(Path(found))
+
+
+def checkpoint_folder_in(folder: Path) -> Path:
+    """Make a folder for checkpoints, if it is not there. Raises UsageError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

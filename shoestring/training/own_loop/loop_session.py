@@ -6,11 +6,7 @@ from collections.abc import Iterable, Iterator
 from math import inf
 from typing import Any, TypeVar
 
-from torch import nn
-from torch.optim import Optimizer
-
 from shoestring.core.errors import UsageError
-from shoestring.training.own_loop.budget import Budget
 from shoestring.training.own_loop.checkpoints.saved_state import (
     find_checkpoint,
     read_state,
@@ -30,6 +26,7 @@ from shoestring.training.own_loop.loop_state import LoopState
 from shoestring.training.own_loop.pacer import NextStep, Pacer
 from shoestring.training.own_loop.rates.rate_hook import RateHook
 from shoestring.training.own_loop.rates.schedulers import refuse_counting_schedulers
+from shoestring.training.own_loop.trained import Trained, load_all
 
 Batch = TypeVar("Batch")
 # A script that counts its own epochs goes through the rest of them without a batch. One that counts steps, in
@@ -38,21 +35,23 @@ MAX_LATE_PASSES = 1_000_000
 
 
 def batches_in_budget(
-    loader: Iterable[Batch], model: nn.Module, optimizer: Optimizer, budget: Budget, steps: int | None
+    loader: Iterable[Batch], trained: Trained, loop: LoopState, steps: int | None
 ) -> Iterator[Batch]:
     """Yield the batches of a pass over the loader until the pass, the named steps or the budget ends.
 
-    The first call loads the newest checkpoint into model and optimizer.
+    The first call loads the newest checkpoint into models and optimizers.
     """
-    loop = budget.loop
     loop.steps = steps
     session = loop.session
     if session is None:
         epochs = loop.epochs * (batches_per_pass(loader) or 1) if loop.epochs else inf
-        refuse_counting_schedulers(optimizer, steps or epochs, loop.epochs)
-        session = loop.session = LoopSession(loop, model, optimizer)
-    if not isinstance(session, LoopSession) or session.optimizer is not optimizer:
-        raise UsageError("a budget trains one model with one optimizer: make another Budget for another one")
+        for optimizer in trained.optimizers:
+            refuse_counting_schedulers(optimizer, steps or epochs, loop.epochs, loop.kept)
+        session = loop.session = LoopSession(loop, trained)
+    if not isinstance(session, LoopSession) or not session.trained.is_same(trained):
+        raise UsageError(
+            "a budget trains the optimizers that it has begun with: make another Budget for another training"
+        )
     if loop.stop_reason:
         loop.late_passes += 1
         if loop.late_passes == MAX_LATE_PASSES:
@@ -72,22 +71,41 @@ def batches_in_budget(
         loop.expect_termination(loop.stop_reason)
 
 
+class StepNumbers:
+    """A loader of the numbers of the steps, without an end. Its position is that of the training."""
+
+    def __init__(self, loop: LoopState) -> None:
+        self._loop = loop
+
+    def __iter__(self) -> Iterator[int]:
+        while True:
+            yield self._loop.position.batches
+
+    def state_dict(self) -> dict[str, int]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Do nothing: the training has restored its position."""
+
+
 class LoopSession:
     """The training of one model. The first rank decides on pace, checkpoints and stop for all ranks."""
 
-    def __init__(self, loop: LoopState, model: nn.Module, optimizer: Optimizer) -> None:
-        self.loop, self.model, self.optimizer = loop, model, optimizer
+    def __init__(self, loop: LoopState, trained: Trained) -> None:
+        self.loop, self.trained = loop, trained
         resume = find_checkpoint(loop)
         self._ranks = resume.ranks
         self._saved_loader: dict[str, Any] | None = None
         separate_workers()
         # The peak is that of the script, not the rate in the checkpoint.
-        hook = RateHook(optimizer, loop.say)
+        hooks = [RateHook(each, loop.say, loop.kept) for each in trained.optimizers]
         if resume.state is not None:
             self._load(resume.state)
             resume.state = None
+            for hook, optimizer in zip(hooks, trained.optimizers, strict=True):
+                hook.reset(optimizer)
         loop.save = self._save_last
-        self._pacer = Pacer(loop, resume.ranks, [hook], self._saved_loader is not None)
+        self._pacer = Pacer(loop, resume.ranks, hooks, self._saved_loader is not None)
         self._pass: LoaderPass | None = None
 
     def batches(self, loader: Any) -> Iterator[Any]:
@@ -191,7 +209,7 @@ class LoopSession:
     def _write(self, loaders: list[Any]) -> None:
         loop = self.loop
         assert loop.folder is not None
-        state = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+        state = {**self.trained.state(), "kept": [each.state_dict() for each in loop.kept]}
         is_first = self._pacer.saved_at < 0
         try:
             path = write_state(
@@ -204,17 +222,19 @@ class LoopSession:
             path.unlink()
             self._pacer.saves_work = False
             loop.say(
-                "the state of this model or optimizer holds objects that a checkpoint cannot: none is written"
+                "the state of a model, of an optimizer or of what budget.keep names holds objects that a "
+                "checkpoint cannot: none is written"
             )
 
     def _load(self, state: dict[str, Any]) -> None:
         try:
-            self.model.load_state_dict(state["model"])
-            self.optimizer.load_state_dict(state["optimizer"])
+            self.trained.load(state)
+            # One of an earlier version has none.
+            load_all(self.loop.kept, state.get("kept", []), "kept")
         except (RuntimeError, ValueError, KeyError) as error:
             raise UsageError(
-                f"the checkpoint in {self.loop.folder} is of another model or optimizer: name another "
-                f"folder, or delete it ({error})"
+                f"the checkpoint in {self.loop.folder} is of another model or optimizer, or keeps other "
+                f"objects: name another folder, or delete it ({error})"
             ) from None
         loaders = state["loaders"]
         # With another number of ranks, a rank continues as the first one did.

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shoestring.training.own_loop.files import SPENT_FILE, LoopProgressFile, write_json
+from shoestring.core.errors import UsageError
+from shoestring.training.own_loop.files import LoopProgressFile
 from shoestring.training.own_loop.pace import ExitReserve, Ramp, last_batch_in_s, ramp_to_stop
 from shoestring.training.own_loop.rates.end_rate import EndRate
-from shoestring.training.own_loop.sources import BudgetSource, TimeBudget
+from shoestring.training.own_loop.sources import PHASE_DONE, BudgetSource
 from shoestring.training.own_loop.termination import Termination
 
 # Progress and spent time are written at most this often.
@@ -22,7 +23,7 @@ CHECKPOINT_INTERVAL_S = 60.0
 UNUSED_SHARE = 0.05
 # Time between two reports counts as a validation from this share of the longest one measured on.
 LEAST_VALIDATION_SHARE = 0.25
-STEPS_DONE = "the named steps are done"
+SIGTERM, STEPS_DONE = "SIGTERM", "the named steps are done"
 """Why a training ends whose budget has not."""
 
 
@@ -49,7 +50,9 @@ class LoopState:
     no use; None: there was none yet. `skips_finished_pass`: the checkpoint is that of the end of a pass, and
     the script is in the next one. `stop_reason` is set when the batches have ended for good. `save` writes a
     checkpoint, once there is one to write. `agree` returns the first rank's answer on all ranks. `resume`
-    and `session` hold what needs PyTorch: the state of an earlier attempt, and model and optimizer.
+    and `session` hold what needs PyTorch: the state of an earlier attempt, and model and optimizer. `kept`:
+    what else has a state in the checkpoints. `parts`: the trainings of one budget, which are its phases and
+    this one.
     `checkpoint_ending`: that of the names of the checkpoints of the framework in use; None: not known.
     `resumes_from`: the checkpoint that the script has asked for. `end_rate`: the rate of the last step; None:
     no optimizer is known yet. `has_epochs`: the script's epochs are those of `Budget.epochs`. `late_passes`:
@@ -75,6 +78,8 @@ class LoopState:
     save: Callable[[], None] | None = None
     resume: Any = None
     session: Any = None
+    kept: list[Any] = field(default_factory=list)
+    parts: list[LoopState] = field(default_factory=list)
     end_rate: EndRate | None = None
     has_epochs: bool = False
     late_passes: int = 0
@@ -89,6 +94,21 @@ class LoopState:
     _validation_s: float | None = None
     _written_s: float = float("-inf")
     _said: set[str] = field(default_factory=set)
+
+    def belong_to(self, session: object, ending: str) -> None:
+        """Note the training of a framework. `ending`: that of the names of its checkpoints.
+
+        Raises:
+            UsageError: there is another one, or objects to keep, which a framework's checkpoints cannot hold.
+        """
+        if self.session is not None:
+            raise UsageError("a budget belongs to one training: make another Budget for another one")
+        if self.kept:
+            raise UsageError(
+                "budget.keep(...) is for budgeted() and budget.steps(): a callback's training keeps what its "
+                "framework saves, which has the schedulers and scalers that it knows"
+            )
+        self.session, self.checkpoint_ending = session, ending
 
     def say(self, message: str) -> None:
         """Warn once."""
@@ -122,18 +142,17 @@ class LoopState:
 
     def why_stop(self, now_s: float) -> str:
         """Return why no further batch is to be trained, by the budget; empty: there is time for one."""
-        if self.termination.requested:
-            return "SIGTERM"
+        if any(each.termination.requested for each in self.parts):
+            return SIGTERM
         if self.steps is not None and self.position.batches >= self.steps:
             return STEPS_DONE
         reading = self.source.read(now_s)
-        if reading.should_stop:
-            return reading.stop_reason or "the budget ends"
-        return "the budget ends" if self.ramp(now_s).stop_in_s <= 0 else ""
+        is_over = reading.should_stop or self.ramp(now_s).stop_in_s <= 0
+        return reading.stop_reason or "the budget ends" if is_over else ""
 
     def expect_termination(self, reason: str) -> None:
         """Expect SIGTERM after a training that a meter has ended. `reason`: why it ends."""
-        self.termination.is_awaited = self.source.has_meter and reason not in ("", STEPS_DONE)
+        self.termination.is_awaited = self.source.has_meter and reason not in ("", STEPS_DONE, PHASE_DONE)
         if self.termination.is_awaited:
             self.source.note_end()
             self.termination.ignore_if_awaited()
@@ -172,13 +191,13 @@ class LoopState:
         if self.rank or (now_s - self._written_s < FILE_INTERVAL_S and not at_once):
             return
         self._written_s = now_s
-        self.progress.write(self.position.samples * self.world_size, self._total_samples())
-        if self.folder is not None and isinstance(self.source, TimeBudget):
-            write_json(self.folder / SPENT_FILE, {"spent_s": round(self.source.spent_s(now_s), 3)})
+        samples = sum(each.position.samples for each in self.parts)
+        self.progress.write(samples * self.world_size, self._total_samples())
+        self.source.write_spent(now_s)
 
     def _total_samples(self) -> int | None:
-        """Return the samples of the named steps, or None where no number of steps is named."""
-        if not self.steps or not self.position.batches:
+        """Return the samples of the named steps, or None where no number of steps is named for all parts."""
+        if not self.steps or not self.position.batches or len(self.parts) > 1:
             return None
         return round(self.position.samples / self.position.batches * self.steps) * self.world_size
 

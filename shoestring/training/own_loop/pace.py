@@ -33,12 +33,18 @@ MEASUREMENTS, MARGIN = 3, 0.1
 # Until a validation was measured, it is assumed to take this share of the batches before it: a forward pass
 # over a split of a seventh.
 UNMEASURED_VALIDATION_SHARE = 0.05
+# In a short budget, a checkpoint is written after this share of the seconds left ...
+CHECKPOINT_INTERVAL_SHARE = 0.05
+# ... but checkpoints take at most this share of the time.
+CHECKPOINT_COST_SHARE = 0.05
 # The duration of a step is the median of the last few measurements: a few steps wait for another process.
 STEP_MEASUREMENTS = 5
 
 
 class BudgetReading(NamedTuple):
-    """The rest of a budget. `seconds_left`: until the script is asked to stop."""
+    """The rest of a budget. `seconds_left`: until the script is asked to stop. `stop_reason`: why it is, or
+    will be; empty where the budget itself ends.
+    """
 
     share_gone: float
     seconds_left: float

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from shoestring.training.own_loop.loop_state import LoopState
+from shoestring.training.own_loop.loop_state import SIGTERM, LoopState
+from shoestring.training.own_loop.pace import CHECKPOINT_COST_SHARE, CHECKPOINT_INTERVAL_SHARE
 from shoestring.training.own_loop.ranks import Ranks
 from shoestring.training.own_loop.rates.end_rate import follow_to_exit
 from shoestring.training.own_loop.rates.rate_hook import RateHook
 
 # Between two looks at the clock of the budget, at most this many seconds and steps pass.
 LOOK_INTERVAL_S, MAX_STEPS_BETWEEN_LOOKS = 0.2, 1000
-# In a short budget, a checkpoint is written after this share of the seconds left ...
-CHECKPOINT_INTERVAL_SHARE = 0.05
-# ... but checkpoints take at most this share of the time.
-CHECKPOINT_COST_SHARE = 0.05
 # The schedule begins at the first batch, unless more of the budget was gone by then.
 LATEST_SHARE = 0.9
 
@@ -127,7 +124,8 @@ class Pacer:
         is_first, self._is_first = self._is_first, False
         if reason := loop.why_stop(now_s):
             loop.stop_reason = reason
-            if is_first:
+            # A phase may be done, and another one follows.
+            if is_first and reason != SIGTERM and loop is loop.parts[0]:
                 loop.say(
                     f"no batch is trained ({reason}): name a larger budget to continue, or another folder "
                     "for checkpoints to start over"

@@ -11,11 +11,14 @@ from typing import Protocol
 from shoestring.core.errors import DataError, UsageError
 from shoestring.core.money import usd
 from shoestring.spending.budget_file import read_budget_file
+from shoestring.training.own_loop.files import SPENT_FILE, read_spent_s, write_json
 from shoestring.training.own_loop.pace import BudgetReading
 from shoestring.training.own_loop.reader_mark import mark_end
 
 # The meter replaces its file each second. After this time without, it is said once.
 OLD_FILE_S = 60.0
+PHASE_DONE = "the phase is done"
+"""Why a phase ends whose budget has not."""
 
 
 class BudgetSource(Protocol):
@@ -31,14 +34,22 @@ class BudgetSource(Protocol):
         """Note that the script has seen the end of its budget."""
         ...
 
+    def write_spent(self, now_s: float) -> None:
+        """Write what is gone, where no meter counts it."""
+        ...
+
 
 class TimeBudget:
-    """Seconds that a script named. `spent_s`: those of earlier attempts."""
+    """Seconds that a script named. `folder`: of the file with those of earlier attempts; None: no file."""
 
     has_meter = False
 
-    def __init__(self, total_s: float, began_s: float, spent_s: float = 0.0) -> None:
-        self.total_s, self._began_s = total_s, began_s - spent_s
+    def __init__(self, total_s: float, began_s: float, folder: Path | None = None) -> None:
+        self.total_s, self._began_s, self._folder = total_s, began_s - read_spent_s(folder), folder
+
+    def write_spent(self, now_s: float) -> None:
+        if self._folder is not None:
+            write_json(self._folder / SPENT_FILE, {"spent_s": round(self.spent_s(now_s), 3)})
 
     def note_end(self) -> None:
         """Do nothing: no meter asks."""
@@ -78,9 +89,12 @@ class MeteredBudget:
         file = self._file
         left_s = max(0.0, file.seconds_left - (now_s - self._read_s))
         gone = 1 - (1 - file.share_gone) * left_s / file.seconds_left if file.seconds_left else 1.0
-        return BudgetReading(
-            gone, left_s, file.should_stop or left_s <= 0, file.stop_reason or "the budget is used up"
-        )
+        if file.should_stop or left_s <= 0:
+            return BudgetReading(gone, left_s, True, file.stop_reason or "the budget is used up")
+        return BudgetReading(gone, left_s)
+
+    def write_spent(self, now_s: float) -> None:
+        """Do nothing: the meter counts."""
 
     def note_end(self) -> None:
         if not self._is_end_noted:
@@ -101,6 +115,26 @@ class MeteredBudget:
         except DataError:
             return
         self._stamp, self._read_s, self._is_old = stamp, now_s, False
+
+
+class PhaseBudget:
+    """A budget until a share of it is gone. `until`: that share, in (0, 1]."""
+
+    def __init__(self, whole: BudgetSource, until: float) -> None:
+        self._whole, self._until, self.has_meter = whole, until, whole.has_meter
+
+    def read(self, now_s: float) -> BudgetReading:
+        found = self._whole.read(now_s)
+        if found.should_stop or found.share_gone >= self._until:
+            return BudgetReading(1.0, 0.0, True, found.stop_reason if found.should_stop else PHASE_DONE)
+        left_s = found.seconds_left * (self._until - found.share_gone) / (1 - found.share_gone)
+        return BudgetReading(found.share_gone / self._until, left_s, stop_reason=PHASE_DONE)
+
+    def note_end(self) -> None:
+        self._whole.note_end()
+
+    def write_spent(self, now_s: float) -> None:
+        self._whole.write_spent(now_s)
 
 
 def named_seconds(

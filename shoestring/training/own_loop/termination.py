@@ -104,6 +104,24 @@ class Termination:
             self._inner(number, frame)
 
 
+def within_caller(module: str, function: str) -> Callable[[FrameType | None], bool]:
+    """Return a test of whether a frame is inside that function, which has called this one."""
+    frame: FrameType | None = sys._getframe()
+    while frame and (frame.f_code.co_name, frame.f_globals.get("__name__")) != (function, module):
+        frame = frame.f_back
+    # A frame would keep the data of the training alive.
+    code = frame.f_code if frame else None
+
+    def is_within(frame: FrameType | None) -> bool:
+        while frame is not None and code is not None:
+            if frame.f_code is code:
+                return True
+            frame = frame.f_back
+        return code is None
+
+    return is_within
+
+
 def live_handler() -> object:
     """Return the handler of SIGTERM, without those of trainings that have ended with an error."""
     found: object = signal.getsignal(signal.SIGTERM)

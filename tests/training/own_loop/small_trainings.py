@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader, Dataset
 
 from shoestring.budget import Budget, budgeted
+from shoestring.training.own_loop.checkpoints.saved_state import checkpoint_files
 
 STEP_S, PEAK = 1.0, 0.5
 
@@ -85,7 +87,7 @@ def seeded(make: Callable[[], nn.Module]) -> nn.Module:
 
 
 def survives_sigterm() -> bool:
-    """Return whether this process goes on after a SIGTERM, which it gets unless that would end it."""
+    """Return whether this process survives a SIGTERM, which it gets unless that would end it."""
     if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
         return False
     os.kill(os.getpid(), signal.SIGTERM)
@@ -102,3 +104,15 @@ def kill_at(step: int) -> Callable[[int], None]:
             raise Killed
 
     return check
+
+
+def budget_of(training: SmallTraining, seconds: float, folder: Path | None = None) -> Budget:
+    """A budget on the clock of a training, which saves often."""
+    made = Budget(seconds=seconds, checkpoints=folder, monotonic_s=training.clock.monotonic_s)
+    made.loop.checkpoint_interval_s = 3.0
+    return made
+
+
+def saved_steps(folder: Path) -> int:
+    """The steps of the newest checkpoint."""
+    return int(files[0].stem.split("-")[1]) if (files := checkpoint_files(folder)) else 0

@@ -201,7 +201,7 @@ def test_a_second_optimizer_in_one_budget_is_refused() -> None:
     budget = Budget(seconds=1000, monotonic_s=training.clock.monotonic_s)
     training.run(budget, steps=3)
     other = SmallTraining()
-    with pytest.raises(UsageError, match="one model with one optimizer"):
+    with pytest.raises(UsageError, match="the optimizers that it has begun with"):
         other.run(budget, steps=3)
 
 

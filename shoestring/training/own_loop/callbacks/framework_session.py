@@ -25,9 +25,7 @@ class FrameworkSession:
 
     def __init__(self, budget: Budget, ending: str) -> None:
         self.loop = budget.loop
-        if self.loop.session is not None:
-            raise UsageError("a budget belongs to one training: make another Budget for another one")
-        self.loop.session, self.loop.checkpoint_ending = self, ending
+        self.loop.belong_to(self, ending)
         separate_workers()
         self.pacer: Pacer | None = None
         self._fingerprint = ""

@@ -5,21 +5,19 @@ from __future__ import annotations
 import json
 import math
 import shutil
-import sys
 from pathlib import Path
-from types import CodeType, FrameType
 from typing import Any
 
-from torch.optim import Optimizer
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from shoestring.core.errors import UsageError
 from shoestring.training.own_loop.budget import Budget
 from shoestring.training.own_loop.callbacks.framework_session import FrameworkSession
 from shoestring.training.own_loop.checkpoints.checkpoint_folder import HUGGINGFACE, place_folder
 from shoestring.training.own_loop.pacer import NextStep
 from shoestring.training.own_loop.rates.rate_hook import RateHook
 from shoestring.training.own_loop.rates.schedulers import refuse_counting_schedulers
+from shoestring.training.own_loop.termination import within_caller
+from shoestring.training.own_loop.trained import torch_optimizer
 
 # The facts of the training are kept under this name in a checkpoint's trainer_state.json.
 FACTS = "ShoestringBudget"
@@ -35,7 +33,6 @@ class HuggingFaceBudget(TrainerCallback):  # type: ignore[misc]
         self._hook: RateHook | None = None
         self._is_own_save = False
         self._evaluated_at = -1
-        self._train_code: CodeType | None = None
 
     def on_init_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -59,8 +56,7 @@ class HuggingFaceBudget(TrainerCallback):  # type: ignore[misc]
         session.begin(kwargs["model"], [self._hook], saved)
         loop.position.batches = state.global_step
         # A training that raises ends without a callback: its handler then passes the signal on.
-        self._train_code = running_code("train")
-        loop.termination.is_within = self._is_in_training
+        loop.termination.is_within = within_caller("transformers.trainer", "train")
         assert session.pacer is not None
         session.pacer.begin_pass(None)
         if args.save_only_model and loop.folder is not None:
@@ -201,13 +197,6 @@ class HuggingFaceBudget(TrainerCallback):  # type: ignore[misc]
             return None
         return -state.global_step % every if every else None
 
-    def _is_in_training(self, frame: FrameType | None) -> bool:
-        while frame is not None and self._train_code is not None:
-            if frame.f_code is self._train_code:
-                return True
-            frame = frame.f_back
-        return self._train_code is None
-
 
 def validates(args: TrainingArguments) -> bool:
     return bool(args.eval_strategy != "no")
@@ -216,24 +205,3 @@ def validates(args: TrainingArguments) -> bool:
 def saves_at_epochs(args: TrainingArguments) -> bool:
     """Return whether a training that ends is saved by its strategy."""
     return bool(args.save_strategy == "epoch")
-
-
-def torch_optimizer(optimizer: Any) -> Optimizer:
-    """Return PyTorch's optimizer in accelerate's. Raises UsageError where there is none."""
-    while isinstance(inner := getattr(optimizer, "optimizer", None), Optimizer):
-        optimizer = inner
-    if not isinstance(optimizer, Optimizer):
-        raise UsageError(
-            f"{type(optimizer).__name__} is not an optimizer of PyTorch, so a budget cannot set its rate"
-        )
-    return optimizer
-
-
-def running_code(name: str) -> CodeType | None:
-    """Return the code of Trainer's function of that name, which has called this one, or None."""
-    frame: FrameType | None = sys._getframe()
-    while frame is not None:
-        if frame.f_code.co_name == name and frame.f_globals.get("__name__") == "transformers.trainer":
-            return frame.f_code
-        frame = frame.f_back
-    return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset
@@ -53,7 +54,14 @@ class SkippingSampler:
 
 def keeps_own_position(loader: Any) -> bool:
     """Return whether a loader saves and restores its own position, as torchdata's StatefulDataLoader."""
-    return hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict")
+    # accelerate's loaders have the methods in any case.
+    is_able = getattr(loader, "use_stateful_dataloader", True)
+    return is_able and hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict")
+
+
+def inner_loader(loader: Any) -> Any:
+    """Return the loader whose samplers an iteration reads: that inside one which accelerate has prepared."""
+    return getattr(loader, "base_dataloader", loader)
 
 
 def is_map_style(loader: Any) -> bool:
@@ -114,15 +122,15 @@ class LoaderPass:
         consumed: int = 0,
         was_finished: bool = False,
     ) -> None:
-        self._loader, self._say = loader, say
+        self._loader, self._say, self._is_unused = loader, say, True
         self._generators = loader_generators(loader)
         if saved is None:
             # Workers that persist keep their iterator: then the loader draws no seed for them.
-            is_kept = getattr(loader, "_iterator", None) is not None
-            self._began = {**self._states(), "is_kept": is_kept}
+            is_kept = getattr(inner_loader(loader), "_iterator", None) is not None
+            self._began = self._before = {**self._states(), "is_kept": is_kept}
             self._iterator = iter(loader)
             return
-        self._began = saved["began"]
+        self._began, self._before = saved["began"], saved["now"]
         if was_finished:
             self._restore(saved["now"])
             self._load_own_position(saved)
@@ -131,11 +139,15 @@ class LoaderPass:
             self._iterator = self._resumed(saved, consumed)
 
     def next(self) -> Any:
+        self._is_unused = False
         return next(self._iterator, END)
 
     def end(self) -> None:
         """Let go of the loader's iterator, so that its workers end, unless they persist."""
         self._iterator = iter(())
+        if self._is_unused:
+            # A training that is done, and resumed, leaves its generators as it did before.
+            self._restore(self._before)
 
     def state(self) -> dict[str, Any]:
         own = self._loader.state_dict() if keeps_own_position(self._loader) else None
@@ -182,7 +194,7 @@ class LoaderPass:
 
     def _skipping(self, consumed: int, began: dict[str, Any], move_on: Callable[[], None]) -> Iterator[Any]:
         """Return an iterator of a map-style loader that loads none of the consumed batches."""
-        loader = self._loader
+        loader = inner_loader(self._loader)
         name = "sampler" if loader.batch_sampler is None else "batch_sampler"
         sampler = getattr(loader, name)
 
@@ -194,7 +206,11 @@ class LoaderPass:
         # see it. This one is replaced back as soon as the iterator has taken it.
         object.__setattr__(loader, name, SkippingSampler(sampler, consumed, draw_as_before, move_on))
         try:
-            found: Iterator[Any] = iter(loader)
-            return found
+            found: Iterator[Any] = iter(self._loader)
+            if loader is self._loader:
+                return found
+            # accelerate's iterator is a generator, which takes the samplers at its first batch.
+            first = next(found, END)
+            return iter(()) if first is END else chain([first], found)
         finally:
             object.__setattr__(loader, name, sampler)

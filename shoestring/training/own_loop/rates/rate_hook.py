@@ -2,36 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from torch import Tensor
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import OneCycleLR
+from torch.utils.hooks import RemovableHandle
 
 from shoestring.training.own_loop.pace import rate_factor
 from shoestring.training.own_loop.rates.end_rate import EndRate
-
-
-def peak_rate(group: dict[str, Any]) -> float:
-    """Return the rate that a script named for a group of parameters.
-
-    A scheduler that has begun keeps it in `initial_lr`; one that cycles, in `max_lr`. The current `lr` may be
-    0 in a warm-up.
-    """
-    return float(group.get("max_lr", group.get("initial_lr", group["lr"])))
+from shoestring.training.own_loop.rates.schedulers import (
+    ShareCounter,
+    is_kept,
+    peak_rate,
+    peak_rates,
+    schedulers_of,
+)
 
 
 class RateHook:
     """Sets the rate of each group to its peak x the schedule's factor at `share`.
 
-    `say` is called when another part of the script has changed a rate.
+    The peak is the rate that the script has named, for this training or for an earlier one of the same
+    optimizer. `say` is called when another part of the script has changed a rate. `kept`: objects with a
+    state in the checkpoints. A scheduler among them that raises after its steps counts the training's shares.
     """
 
-    def __init__(self, optimizer: Optimizer, say: Callable[[str], None]) -> None:
-        self.share, self._say, self._is_said, self.end_rate = 0.0, say, False, EndRate()
-        self._peaks = [peak_rate(group) for group in optimizer.param_groups]
-        self._written: list[float | None] = [None] * len(self._peaks)
-        self._handle = optimizer.register_step_pre_hook(self._before_step)
+    def __init__(self, optimizer: Optimizer, say: Callable[[str], None], kept: Sequence[object] = ()) -> None:
+        self.share, self._say, self.end_rate = 0.0, say, EndRate()
+        schedulers = schedulers_of(optimizer)
+        peaks = _peaks(optimizer, peak_rates(schedulers, optimizer), bool(schedulers))
+        of_kept = [each for each in schedulers if is_kept(each, kept)]
+        self._counters = [ShareCounter(each) for each in of_kept if isinstance(each, OneCycleLR)]
+        self._written: list[float | None] = [None] * len(peaks)
+        # What is kept is meant to stay.
+        self._is_said = bool(of_kept)
+        self._set_rates = SetRates(peaks, optimizer.register_step_pre_hook(self._before_step))
+        _newest[optimizer] = self._set_rates
 
     @property
     def rates(self) -> list[float | None]:
@@ -40,13 +51,20 @@ class RateHook:
 
     def remove(self) -> None:
         """Leave the rate to the script."""
-        self._handle.remove()
+        self._set_rates.hook.remove()
+
+    def reset(self, optimizer: Optimizer) -> None:
+        """Set the peaks, after a state was loaded into the optimizer: its rates are of another moment."""
+        self._set_rates.factor = 1.0
+        for index, group in enumerate(optimizer.param_groups[: len(self._written)]):
+            self._set(group, index, self._set_rates.peaks[index])
 
     def _before_step(self, optimizer: Optimizer, args: object, kwargs: object) -> None:
-        factor = rate_factor(self.share)
+        factor = self._set_rates.factor = rate_factor(self.share)
+        peaks = self._set_rates.peaks
         for index, group in enumerate(optimizer.param_groups):
-            if index == len(self._peaks):  # a group that was added during the training
-                self._peaks.append(peak_rate(group))
+            if index == len(peaks):  # a group that was added during the training
+                peaks.append(peak_rate(group))
                 self._written.append(None)
             if not self._is_said and self._written[index] not in (None, group["lr"]):
                 self._is_said = True
@@ -54,7 +72,9 @@ class RateHook:
                     "the script's learning rate scheduler is overwritten: the budget sets the rate, from the "
                     "peak that the script names"
                 )
-            self._set(group, index, self._peaks[index] * factor)
+            self._set(group, index, peaks[index] * factor)
+        for counter in self._counters:
+            counter.set(self.share)
         self.end_rate.share, self.end_rate.is_said = factor, False
         if (first := self._written[0]) is not None:
             self.end_rate.rate = first
@@ -66,3 +86,37 @@ class RateHook:
             group["lr"].fill_(rate)
         else:
             group["lr"] = self._written[index] = rate
+
+
+@dataclass(slots=True)
+class SetRates:
+    """The rates that a hook has set: `peaks`, by group, x `factor`."""
+
+    peaks: list[float]
+    hook: RemovableHandle
+    factor: float = 1.0
+
+    def peak_or(self, index: int, rate: float) -> float:
+        """Return a group's peak if `rate` is what was last set, else `rate`."""
+        if index >= len(self.peaks):
+            return rate
+        # A rate in a tensor has 24 bits.
+        is_set = math.isclose(rate, self.peaks[index] * self.factor, rel_tol=1e-6)
+        return self.peaks[index] if is_set else rate
+
+
+_newest = WeakKeyDictionary[Optimizer, SetRates]()
+"""What was set last, by optimizer. A hook can hold its optimizer, which would then never be deleted."""
+
+
+def _peaks(optimizer: Optimizer, named: list[float], has_schedulers: bool) -> list[float]:
+    """Return the peaks of a training. An earlier one of this optimizer has left its rates near zero.
+
+    `named`: the rates that the script's groups and schedulers name now.
+    """
+    if (earlier := _newest.get(optimizer)) is None:
+        return named
+    earlier.hook.remove()
+    # Without a scheduler, the rate itself is what a script sets for its next training.
+    rates = named if has_schedulers else [float(group["lr"]) for group in optimizer.param_groups]
+    return [earlier.peak_or(index, rate) for index, rate in enumerate(rates)]

@@ -1,0 +1,83 @@
+"""The models and the optimizers that a budget trains, without the wrappers of other libraries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from torch import nn
+from torch.optim import Optimizer
+
+from shoestring.core.errors import UsageError
+from shoestring.training.own_loop.rates.schedulers import inner_optimizer
+
+
+class Stateful(Protocol):
+    """A model, an optimizer, or another object that a checkpoint keeps."""
+
+    def state_dict(self) -> Any: ...
+
+    def load_state_dict(self, state_dict: Any, /) -> Any: ...
+
+
+class Trained:
+    """The models and the optimizers of one training, one each or several.
+
+    Raises:
+        UsageError: a model or an optimizer is none of PyTorch's.
+    """
+
+    def __init__(
+        self, models: nn.Module | Sequence[nn.Module], optimizers: Optimizer | Sequence[Optimizer]
+    ) -> None:
+        # A Sequential and a ModuleList can be iterated, too.
+        self.models = [models] if isinstance(models, nn.Module) else listed(models)
+        self.optimizers = [torch_optimizer(each) for each in listed(optimizers)]
+        for each in self.models:
+            if not isinstance(each, nn.Module):
+                raise UsageError(
+                    f"{type(each).__name__} is not a model of PyTorch: no checkpoint can keep it"
+                )
+        if not self.models or not self.optimizers:
+            raise UsageError("a budget trains at least one model with one optimizer")
+
+    def is_same(self, other: Trained) -> bool:
+        mine, theirs = self.optimizers, other.optimizers
+        return len(mine) == len(theirs) and all(a is b for a, b in zip(mine, theirs, strict=True))
+
+    def state(self) -> dict[str, Any]:
+        """Return the states, as a list only where there are several."""
+        models = [each.state_dict() for each in self.models]
+        optimizers = [each.state_dict() for each in self.optimizers]
+        return {
+            "model": models[0] if len(models) == 1 else models,
+            "optimizer": optimizers[0] if len(optimizers) == 1 else optimizers,
+        }
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state` returned. Raises RuntimeError, ValueError or KeyError: it is of others."""
+        load_all(self.models, state["model"], "model")
+        load_all(self.optimizers, state["optimizer"], "optimizer")
+
+
+def load_all(objects: Sequence[Stateful], saved: Any, name: str) -> None:
+    """Load a list of states, or one state, into as many objects."""
+    states = saved if isinstance(saved, list) else [saved]
+    if len(states) != len(objects):
+        raise ValueError(f"it has {len(states)} {name} states, and the script has {len(objects)}")
+    for each, state in zip(objects, states, strict=True):
+        each.load_state_dict(state)
+
+
+def listed(one_or_several: Any) -> list[Any]:
+    return list(one_or_several) if isinstance(one_or_several, list | tuple) else [one_or_several]
+
+
+def torch_optimizer(optimizer: Any) -> Optimizer:
+    """Return PyTorch's optimizer in accelerate's. Raises UsageError where there is none."""
+    found = inner_optimizer(optimizer)
+    if not isinstance(found, Optimizer):
+        raise UsageError(
+            f"{type(optimizer).__name__} is not an optimizer of PyTorch, so a budget cannot set its rate"
+        )
+    return found
