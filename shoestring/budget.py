@@ -13,6 +13,8 @@ With Hugging Face's Trainer or with Lightning, a callback is the one change:
     Trainer(..., callbacks=[huggingface_callback(budget)])
     lightning.Trainer(..., callbacks=[lightning_callback(budget)])
 
+LightGBM and XGBoost have one, too: `lightgbm_callback`, `xgboost_callback`.
+
 PyTorch is imported when `budgeted` or a callback is first called. docs/own-training.md describes all.
 """
 
@@ -31,7 +33,9 @@ if TYPE_CHECKING:
 
     from shoestring.training.own_loop.budgeted_loader import BudgetedLoader
     from shoestring.training.own_loop.callbacks.huggingface import HuggingFaceBudget
+    from shoestring.training.own_loop.callbacks.lightgbm import LightGBMBudget
     from shoestring.training.own_loop.callbacks.lightning import LightningBudget
+    from shoestring.training.own_loop.callbacks.xgboost import XGBoostBudget
 
 Batch = TypeVar("Batch")
 
@@ -59,6 +63,32 @@ def budgeted(
     from shoestring.training.own_loop.trained import Trained
 
     return BudgetedLoader(loader, Trained(model, optimizer), budget.loop, steps)
+
+
+def lightgbm_callback(budget: Budget) -> LightGBMBudget:
+    """Return the callback that ends a training of LightGBM inside its budget, with its model in a checkpoint.
+
+    The training continues with `lightgbm.train(..., init_model=budget.checkpoint)`.
+
+    Raises:
+        UsageError: the budget has a training, or the extra `lightgbm` is not installed.
+    """
+    with needs_extra("lightgbm", "lightgbm"):
+        from shoestring.training.own_loop.callbacks.lightgbm import LightGBMBudget
+    return LightGBMBudget(budget)
+
+
+def xgboost_callback(budget: Budget) -> XGBoostBudget:
+    """Return the callback that ends a training of XGBoost inside its budget, with its model in a checkpoint.
+
+    The training continues with `xgboost.train(..., xgb_model=budget.checkpoint)`.
+
+    Raises:
+        UsageError: the budget has a training, or the extra `xgboost` is not installed.
+    """
+    with needs_extra("xgboost", "xgboost"):
+        from shoestring.training.own_loop.callbacks.xgboost import XGBoostBudget
+    return XGBoostBudget(budget)
 
 
 def huggingface_callback(budget: Budget) -> HuggingFaceBudget:

@@ -13,9 +13,9 @@ import zipfile
 from pathlib import Path
 
 KEPT = 2
-HUGGINGFACE, LIGHTNING, LOOP = "", ".ckpt", ".pt"
+HUGGINGFACE, LIGHTNING, LOOP, LIGHTGBM, XGBOOST = "", ".ckpt", ".pt", ".txt", ".ubj"
 """The endings of a checkpoint's name, by what has written it."""
-NAME = re.compile(r"checkpoint-(\d+)(|\.ckpt|\.pt)")
+NAME = re.compile(r"checkpoint-(\d+)(|\.ckpt|\.pt|\.txt|\.ubj)")
 LISTED = "shoestring-files.json"
 
 
@@ -39,6 +39,8 @@ def is_whole(path: Path) -> bool:
         if path.is_dir():
             sizes = json.loads((path / LISTED).read_bytes())
             return all((path / name).stat().st_size == size for name, size in sizes.items())
+        if path.suffix in (LIGHTGBM, XGBOOST):
+            return path.stat().st_size > 0
         with zipfile.ZipFile(path) as archive:
             return archive.testzip() is None
     # A damaged file fails in many ways.
