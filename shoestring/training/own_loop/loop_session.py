@@ -25,7 +25,6 @@ from shoestring.training.own_loop.loading.loader_workers import separate_workers
 from shoestring.training.own_loop.loop_state import LoopState
 from shoestring.training.own_loop.pacer import NextStep, Pacer
 from shoestring.training.own_loop.rates.rate_hook import RateHook
-from shoestring.training.own_loop.rates.schedulers import refuse_counting_schedulers
 from shoestring.training.own_loop.trained import Trained, load_all
 
 Batch = TypeVar("Batch")
@@ -45,9 +44,8 @@ def batches_in_budget(
     session = loop.session
     if session is None:
         epochs = loop.epochs * (batches_per_pass(loader) or 1) if loop.epochs else inf
-        for optimizer in trained.optimizers:
-            refuse_counting_schedulers(optimizer, steps or epochs, loop.epochs, loop.kept)
-        session = loop.session = LoopSession(loop, trained)
+        hooks = trained.rate_hooks(loop.say, steps or epochs, loop.epochs, loop.kept)
+        session = loop.session = LoopSession(loop, trained, hooks)
     if not isinstance(session, LoopSession) or not session.trained.is_same(trained):
         raise UsageError(
             "a budget trains the optimizers that it has begun with: make another Budget for another training"
@@ -91,14 +89,12 @@ class StepNumbers:
 class LoopSession:
     """The training of one model. The first rank decides on pace, checkpoints and stop for all ranks."""
 
-    def __init__(self, loop: LoopState, trained: Trained) -> None:
+    def __init__(self, loop: LoopState, trained: Trained, hooks: list[RateHook]) -> None:
         self.loop, self.trained = loop, trained
         resume = find_checkpoint(loop)
         self._ranks = resume.ranks
         self._saved_loader: dict[str, Any] | None = None
         separate_workers()
-        # The peak is that of the script, not the rate in the checkpoint.
-        hooks = [RateHook(each, loop.say, loop.kept) for each in trained.optimizers]
         if resume.state is not None:
             self._load(resume.state)
             resume.state = None

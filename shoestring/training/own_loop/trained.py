@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from torch import nn
 from torch.optim import Optimizer
 
 from shoestring.core.errors import UsageError
-from shoestring.training.own_loop.rates.schedulers import inner_optimizer
+from shoestring.training.own_loop.rates.rate_hook import RateHook
+from shoestring.training.own_loop.rates.schedulers import (
+    all_schedulers,
+    inner_optimizer,
+    refuse_counting,
+    schedulers_of,
+)
 
 
 class Stateful(Protocol):
@@ -44,6 +50,19 @@ class Trained:
     def is_same(self, other: Trained) -> bool:
         mine, theirs = self.optimizers, other.optimizers
         return len(mine) == len(theirs) and all(a is b for a, b in zip(mine, theirs, strict=True))
+
+    def rate_hooks(
+        self, say: Callable[[str], None], steps: float, epochs: int | None, kept: Sequence[object]
+    ) -> list[RateHook]:
+        """Return a hook for each optimizer. The peaks are those of the script, before a checkpoint is loaded.
+
+        Raises:
+            UsageError: a scheduler counts its steps, and is not kept.
+        """
+        schedulers = all_schedulers()
+        for each in self.optimizers:
+            refuse_counting(schedulers_of(each, schedulers), steps, epochs, kept)
+        return [RateHook(each, say, schedulers, kept) for each in self.optimizers]
 
     def state(self) -> dict[str, Any]:
         """Return the states, as a list only where there are several."""

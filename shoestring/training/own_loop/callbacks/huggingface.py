@@ -15,7 +15,7 @@ from shoestring.training.own_loop.callbacks.framework_session import FrameworkSe
 from shoestring.training.own_loop.checkpoints.checkpoint_folder import HUGGINGFACE, place_folder
 from shoestring.training.own_loop.pacer import NextStep
 from shoestring.training.own_loop.rates.rate_hook import RateHook
-from shoestring.training.own_loop.rates.schedulers import refuse_counting_schedulers
+from shoestring.training.own_loop.rates.schedulers import all_schedulers, refuse_counting, schedulers_of
 from shoestring.training.own_loop.termination import within_caller
 from shoestring.training.own_loop.trained import torch_optimizer
 
@@ -49,8 +49,9 @@ class HuggingFaceBudget(TrainerCallback):  # type: ignore[misc]
     ) -> None:
         loop, session = self._loop, self._session
         optimizer = torch_optimizer(kwargs["optimizer"])
-        refuse_counting_schedulers(optimizer, state.max_steps)
-        self._hook = RateHook(optimizer, loop.say)
+        schedulers = schedulers_of(optimizer, all_schedulers())
+        refuse_counting(schedulers, state.max_steps)
+        self._hook = RateHook(optimizer, loop.say, schedulers)
         saved = state.stateful_callbacks.get(FACTS) if state.global_step else None
         loop.steps = state.max_steps
         session.begin(kwargs["model"], [self._hook], saved)

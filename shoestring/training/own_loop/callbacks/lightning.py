@@ -17,7 +17,7 @@ from shoestring.training.own_loop.checkpoints.checkpoint_folder import LIGHTNING
 from shoestring.training.own_loop.loading.loader_pass import no_batches, rows_per_batch
 from shoestring.training.own_loop.pacer import NextStep
 from shoestring.training.own_loop.rates.rate_hook import RateHook
-from shoestring.training.own_loop.rates.schedulers import refuse_counting_schedulers
+from shoestring.training.own_loop.rates.schedulers import all_schedulers, refuse_counting, schedulers_of
 from shoestring.training.own_loop.termination import is_main_thread, live_handler
 
 ADVICE = "name more epochs or steps"
@@ -39,15 +39,16 @@ class LightningBudget(lightning.Callback):  # type: ignore[misc]
         self._handler = live_handler()
 
     def on_fit_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+        schedulers = all_schedulers()
         for config in trainer.lr_scheduler_configs:
             # Those that the script steps itself count what it wants.
             if pl_module.automatic_optimization:
                 is_of_steps = config.interval == "step"
                 limit = trainer.estimated_stepping_batches if is_of_steps else trainer.max_epochs
                 steps = limit / config.frequency if limit is not None and limit >= 0 else math.inf
-                refuse_counting_schedulers(config.scheduler.optimizer, steps)
+                refuse_counting(schedulers_of(config.scheduler.optimizer, schedulers), steps)
         # Here the rates are those of the script: the checkpoint's are loaded later.
-        self._hooks = [RateHook(each, self._loop.say) for each in trainer.optimizers]
+        self._hooks = [RateHook(each, self._loop.say, schedulers) for each in trainer.optimizers]
 
     def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         session, loop = self._session, self._loop

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 from torch import Tensor
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import OneCycleLR
+from torch.optim.lr_scheduler import LRScheduler, OneCycleLR
 from torch.utils.hooks import RemovableHandle
 
 from shoestring.training.own_loop.pace import rate_factor
@@ -28,13 +28,20 @@ class RateHook:
     """Sets the rate of each group to its peak x the schedule's factor at `share`.
 
     The peak is the rate that the script has named, for this training or for an earlier one of the same
-    optimizer. `say` is called when another part of the script has changed a rate. `kept`: objects with a
-    state in the checkpoints. A scheduler among them that raises after its steps counts the training's shares.
+    optimizer. `say` is called when another part of the script has changed a rate. `schedulers`: of any
+    optimizer. `kept`: objects with a state in the checkpoints. A scheduler among them that raises after its
+    steps counts the training's shares.
     """
 
-    def __init__(self, optimizer: Optimizer, say: Callable[[str], None], kept: Sequence[object] = ()) -> None:
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        say: Callable[[str], None],
+        schedulers: Sequence[LRScheduler],
+        kept: Sequence[object] = (),
+    ) -> None:
         self.share, self._say, self.end_rate = 0.0, say, EndRate()
-        schedulers = schedulers_of(optimizer)
+        schedulers = schedulers_of(optimizer, schedulers)
         peaks = _peaks(optimizer, peak_rates(schedulers, optimizer), bool(schedulers))
         of_kept = [each for each in schedulers if is_kept(each, kept)]
         self._counters = [ShareCounter(each) for each in of_kept if isinstance(each, OneCycleLR)]

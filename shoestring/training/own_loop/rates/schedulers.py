@@ -15,15 +15,15 @@ from shoestring.core.errors import UsageError
 KEPT_BACK = 0.05
 
 
-def refuse_counting_schedulers(
-    optimizer: Optimizer, steps: float, epochs: int | None = None, kept: Sequence[object] = ()
+def refuse_counting(
+    schedulers: Sequence[LRScheduler], steps: float, epochs: int | None = None, kept: Sequence[object] = ()
 ) -> None:
-    """Raise UsageError where a scheduler of this optimizer raises an error before the training ends.
+    """Raise UsageError where a scheduler raises an error before the training ends.
 
     `steps`: those that the scheduler can count until then; infinite where only the budget ends it. `epochs`:
     their number, if it is named: a scheduler may count these. `kept`: those that count the budget's shares.
     """
-    for each in schedulers_of(optimizer):
+    for each in schedulers:
         if not isinstance(each, OneCycleLR) or is_kept(each, kept):
             continue
         if steps > each.total_steps and each.total_steps != epochs:
@@ -36,10 +36,13 @@ def refuse_counting_schedulers(
             )
 
 
-def schedulers_of(optimizer: Optimizer) -> list[LRScheduler]:
-    """Return the schedulers of an optimizer. It has no list of them, and they hold it."""
-    found = (each for each in gc.get_objects() if issubclass(type(each), LRScheduler))
-    return [each for each in found if inner_optimizer(getattr(each, "optimizer", None)) is optimizer]
+def all_schedulers() -> list[LRScheduler]:
+    """Return the schedulers of this process. An optimizer has no list of its own. Takes up to 0.1 s."""
+    return [each for each in gc.get_objects() if issubclass(type(each), LRScheduler)]
+
+
+def schedulers_of(optimizer: Optimizer, schedulers: Sequence[LRScheduler]) -> list[LRScheduler]:
+    return [each for each in schedulers if inner_optimizer(getattr(each, "optimizer", None)) is optimizer]
 
 
 def inner_optimizer(optimizer: object) -> object:
