@@ -21,6 +21,8 @@ import psutil
 PR_SET_CHILD_SUBREAPER = 36
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 POLL_S = 0.02
+# A tree is read again while it changes, at most this often.
+MAX_READS = 5
 END_TIMEOUT_S = 5.0
 """A killed process that does not end in this time hangs in the kernel."""
 
@@ -51,6 +53,15 @@ def descendants(pid: int) -> list[psutil.Process]:
         with contextlib.suppress(psutil.NoSuchProcess):
             return psutil.Process(pid).children(recursive=True)
         return []
+    for _ in range(MAX_READS):
+        found, children = _below(pid), set(_children(pid))
+        # Where a process ended meanwhile, what it had started may have come to this parent, and is missing.
+        if children <= {each.pid for each in found}:
+            break
+    return found
+
+
+def _below(pid: int) -> list[psutil.Process]:
     # Reading all of /proc, as psutil does, takes 30 times as long.
     found, ahead = [], list(_children(pid))
     while ahead:

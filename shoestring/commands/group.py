@@ -33,7 +33,7 @@ class CommandGroup:
     def __init__(self, argv: Sequence[str], variables: Mapping[str, str], folder: Path | None) -> None:
         """Start the command. Raises UsageError: there is no such program or folder, or it cannot be run."""
         self.code: int | None = None
-        self.ended = threading.Event()
+        self.ended, self._found = threading.Event(), list[psutil.Process]()
         try:
             # Its own group, so that TERM reaches what a shell script runs, and not the supervisor.
             self._process = subprocess.Popen(
@@ -61,8 +61,10 @@ class CommandGroup:
 
     def processes(self) -> list[psutil.Process]:
         """Return the running processes of the group that this process started or adopted."""
-        found = psutil.Process().children(recursive=True)
-        return [each for each in found if self._has(each) and is_running(each)]
+        # A listing lacks what is below a process that ends meanwhile, so that what was found before stays.
+        found = {*self._found, *psutil.Process().children(recursive=True)}
+        self._found = [each for each in found if self._has(each) and is_running(each)]
+        return self._found
 
     def command_lines(self) -> list[list[str]]:
         found = list[list[str]]()

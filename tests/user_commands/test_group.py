@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import time
@@ -55,6 +56,21 @@ def run(
         time.sleep(0.02)
     assert group.ended.wait(10)
     return group
+
+
+def test_what_a_shell_leaves_behind_is_never_missing_while_the_shell_ends(tmp_path: Path) -> None:
+    missed = 0
+    for _ in range(20):
+        group, is_seen = CommandGroup(["bash", "-c", "sleep 9 & sleep 0.05"], {}, tmp_path), False
+        until_s = time.monotonic() + 0.12
+        while time.monotonic() < until_s:
+            is_there = ["sleep", "9"] in group.command_lines()
+            missed, is_seen = missed + (is_seen and not is_there), is_seen or is_there
+        left = [each.pid for each in group.processes()]
+        group.kill()
+        assert group.ended.wait(10) and is_seen and len(left) == 1
+        os.waitpid(left[0], 0)
+    assert missed == 0
 
 
 PIPELINES = ("TRAIN | tee log", "TRAIN 2>&1 | cat | tee log", "TRAIN > >(tee log)", "echo $(TRAIN) | tee log")

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -182,3 +183,26 @@ def test_other_processes_of_this_one_are_left_alone() -> None:
     assert other.poll() is None
     other.kill()
     other.wait()
+
+
+@on_linux
+def test_a_process_is_listed_also_while_its_parent_ends() -> None:
+    tree, missed = ProcessTree(), 0
+    for _ in range(20):
+        shell = subprocess.Popen(["bash", "-c", "sleep 9 & sleep 0.05"])
+        threading.Thread(target=shell.wait, daemon=True).start()
+        until_s, found = time.monotonic() + 0.12, set[int]()
+        while time.monotonic() < until_s:
+            now = {each.pid for each in tree.processes() if is_sleeping(each, "9")}
+            missed, found = missed + bool(found - now), found | now
+        assert len(found) == 1
+        psutil.Process(found.pop()).kill()
+    tree.end()
+    assert missed == 0
+
+
+def is_sleeping(process: psutil.Process, seconds: str) -> bool:
+    try:
+        return process.cmdline() == ["sleep", seconds]
+    except psutil.Error:
+        return False

@@ -216,12 +216,12 @@ def test_a_stage_that_is_killed_while_it_is_supervised_fails(
     here = psutil.Process()
 
     def kill_it() -> None:
-        while not (
-            found := [
-                one for one in here.children() if "shoestring.runtime.supervisor.child" in one.cmdline()
-            ]
-        ):
+        name, found = "shoestring.runtime.supervisor.child", list[psutil.Process]()
+        while not found:
             time.sleep(0.02)
+            # What another test has left behind has no command line.
+            running = (one for one in here.children() if one.status() != psutil.STATUS_ZOMBIE)
+            found = [one for one in running if name in one.cmdline()]
         found[0].kill()
 
     threading.Thread(target=kill_it, daemon=True).start()
