@@ -51,7 +51,8 @@ def main(seconds: float) -> None:
     weight = float(next(model.parameters()).detach().sum())
     momentum, _ = optimizer.param_groups[0]["betas"]
     found = f"{steps} {epochs} {weight:.9f} {loss:.9f} {momentum:.4f}"
-    print(f"found {accelerator.process_index} {found}", flush=True)
+    # In one write: that of print() may be two, with another process's between them.
+    sys.stdout.write(f"found {accelerator.process_index} {found}\n")
     accelerator.end_training()
 
 
