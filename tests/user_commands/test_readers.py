@@ -1,4 +1,4 @@
-"""Processes that read a budget leave the exit code with which they end, whoever has started them."""
+"""Processes that read a budget leave the exit code with which they end, also under other programs."""
 
 from __future__ import annotations
 

@@ -203,13 +203,16 @@ class Budget:
     def report(self, *, loss: SupportsFloat | None = None, **metrics: object) -> None:
         """Report a validation's loss. Other metrics are accepted, and not written.
 
+        If no loss is a new best over a fifth of the training, the learning rate begins to decay.
+
         The time since the last batch counts as the time of a validation, which is reserved for the last one;
         between two batches of a pass, only what is beyond a usual step.
         """
         now_s = self.loop.monotonic_s()
         if loss is not None:
             # PyTorch warns where a loss that still has its gradient becomes a number.
-            self.loop.progress.loss = float(getattr(loss, "detach", lambda: loss)())
+            self.loop.progress.loss = number = float(getattr(loss, "detach", lambda: loss)())
+            self.loop.note_loss(number)
         self.loop.note_validation(now_s)
         self.loop.write_files(now_s, at_once=True)
 

@@ -11,6 +11,7 @@ from typing import Any
 from shoestring.core.errors import UsageError
 from shoestring.training.own_loop.files import LoopProgressFile
 from shoestring.training.own_loop.pace import ExitReserve, Ramp, last_batch_in_s, ramp_to_stop
+from shoestring.training.own_loop.rates.decay import DecayStart
 from shoestring.training.own_loop.rates.end_rate import EndRate
 from shoestring.training.own_loop.sources import PHASE_DONE, BudgetSource
 from shoestring.training.own_loop.termination import Termination
@@ -46,13 +47,13 @@ class LoopPosition:
 class LoopState:
     """The state that `Budget` and `budgeted` share. `world_size`: the ranks that train together.
 
-    `began_share`: the share of the budget that was gone at the first batch of all, for which the schedule has
-    no use; None: there was none yet. `skips_finished_pass`: the checkpoint is that of the end of a pass, and
-    the script is in the next one. `stop_reason` is set when the batches have ended for good. `save` writes a
-    checkpoint, once there is one to write. `agree` returns the first rank's answer on all ranks. `resume`
-    and `session` hold what needs PyTorch: the state of an earlier attempt, and model and optimizer. `kept`:
-    what else has a state in the checkpoints. `parts`: the trainings of one budget, which are its phases and
-    this one.
+    `share`: that of the training that is done at the newest step. `began_share`: the share of the budget
+    that was gone at the first batch of all, for which the schedule has no use; None: there was none yet.
+    `skips_finished_pass`: the checkpoint is that of the end of a pass, and the script is in the next one.
+    `stop_reason` is set when the batches have ended for good. `save` writes a checkpoint, once there is
+    one to write. `agree` returns the first rank's answer on all ranks. `resume` and `session` hold what
+    needs PyTorch: the state of an earlier attempt, and model and optimizer. `kept`: what else has a state
+    in the checkpoints. `parts`: the trainings of one budget, which are its phases and this one.
     `checkpoint_ending`: that of the names of the checkpoints of the framework in use; None: not known.
     `resumes_from`: the checkpoint that the script has asked for. `end_rate`: the rate of the last step; None:
     no optimizer is known yet. `has_epochs`: the script's epochs are those of `Budget.epochs`. `late_passes`:
@@ -68,6 +69,8 @@ class LoopState:
     reserve: ExitReserve = field(default_factory=ExitReserve)
     termination: Termination = field(default_factory=Termination)
     position: LoopPosition = field(default_factory=LoopPosition)
+    decay_start: DecayStart = field(default_factory=DecayStart)
+    share: float = 0.0
     steps: int | None = None
     epochs: int | None = None
     rank: int = 0
@@ -156,6 +159,11 @@ class LoopState:
         if self.termination.is_awaited:
             self.source.note_end()
             self.termination.ignore_if_awaited()
+
+    def note_loss(self, loss: float) -> None:
+        """Note a loss of the training, which may begin the decay. The first rank's count."""
+        if self.began_share is not None:
+            self.decay_start.note_loss(self.share, loss)
 
     def begin_pass(self, now_s: float) -> None:
         self.pass_began_s, self.batch_began_s = now_s, None

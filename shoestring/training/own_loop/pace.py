@@ -1,4 +1,4 @@
-"""The learning rate and the last step of a training, from the share of its budget that is gone.
+"""The share of a training that is done, and its last step, from the share of its budget that is gone.
 
 Pure: numbers in, numbers out.
 """
@@ -9,22 +9,6 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from shoestring.training.control.schedule import (
-    LearningRateSchedule,
-    ScheduleProgress,
-    planned_warmup_samples,
-)
-
-# The schedule of Shoestring's own trainings goes by samples: here a budget has this many, whatever it buys.
-BUDGET_SAMPLES = 1_000_000
-# The share of the budget in which the rate falls to 0. The mean rate of the last 5% is then 3% of the peak.
-# Long linear decays to zero are the safest choice where nobody tunes: Bergsma et al. 2025 (arXiv 2502.15938).
-DECAY_SAMPLES = int(0.8 * BUDGET_SAMPLES)
-SCHEDULE = LearningRateSchedule(
-    end_samples=BUDGET_SAMPLES,
-    follows_budget=False,
-    warmup_samples=planned_warmup_samples(DECAY_SAMPLES, BUDGET_SAMPLES),
-)
 # Where the machine slows down or the price rises late, the last steps are a larger share of the budget. The
 # rate is 0 from this share of it on, so that their mean rate is still below 5% of the peak.
 ZERO_FROM = 0.985
@@ -61,14 +45,6 @@ class Ramp(NamedTuple):
     share: float
     per_s: float
     stop_in_s: float
-
-
-def rate_factor(share: float) -> float:
-    """Return the learning rate as a share of its peak, where `share` of the training is done."""
-    at = ScheduleProgress(
-        samples=int(share * BUDGET_SAMPLES), epoch_rows=DECAY_SAMPLES, spent_s=0.0, left_s=0.0, rows_per_s=1.0
-    )
-    return SCHEDULE.factor(at)
 
 
 def ramp_to_stop(reading: BudgetReading, stop_in_s: float) -> Ramp:

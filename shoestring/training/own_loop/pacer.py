@@ -41,7 +41,7 @@ class Pacer:
         self._is_alone = ranks.world_size == 1
         self._saved_s = self._looked_s = loop.monotonic_s()
         self._looked_at = self._next_look = loop.position.batches
-        self._share = self._share_per_step = 0.0
+        loop.share = self._share_per_step = 0.0
         self._is_first, self._is_warm = True, False
         left_s = loop.source.read(self._saved_s).seconds_left
         self._interval_s = min(loop.checkpoint_interval_s, CHECKPOINT_INTERVAL_SHARE * left_s)
@@ -66,16 +66,19 @@ class Pacer:
 
     def advance(self) -> None:
         """Set the share of the next step without a look at the clock."""
-        self._set_share(self._share + self._share_per_step)
+        self._set_share(self.loop.share + self._share_per_step)
 
     def look(self, batches_left: int | None) -> NextStep:
         """Look at the budget, set the share of the next step, and return what to do, on all ranks.
 
         `batches_left`: those until the next validation, where they are known.
         """
-        share, per_step, action, steps = self.ranks.from_first(self._decision(batches_left))
-        self._share_per_step = per_step
-        self._set_share(max(share, self._share))
+        decision = (*self._decision(batches_left), self.loop.decay_start.share)
+        share, per_step, action, steps, decay_start = self.ranks.from_first(decision)
+        self._share_per_step, self.loop.decay_start.share = per_step, decay_start
+        for hook in self.hooks:
+            hook.decay_start = decay_start
+        self._set_share(max(share, self.loop.share))
         self._next_look = self.loop.position.batches + int(steps)
         if action == NextStep.STOP:
             self.loop.stop_reason = self.loop.stop_reason or "the first rank stops"
@@ -105,9 +108,9 @@ class Pacer:
         return self.loop.reserve.checkpoint_s / CHECKPOINT_COST_SHARE
 
     def _set_share(self, share: float) -> None:
-        self._share = min(1.0, share)
+        self.loop.share = min(1.0, share)
         for hook in self.hooks:
-            hook.share = self._share
+            hook.share = self.loop.share
 
     def _decision(self, batches_left: int | None) -> tuple[float, ...]:
         """Return share, share of each step, what to do, and the steps until the next look."""

@@ -28,15 +28,17 @@ class NumberedRows(Dataset[dict[str, Tensor]]):
 class TimedModel(nn.Module):
     """A linear model, whose batches take a second in a training and `validation_s` in a validation."""
 
-    def __init__(self, clock: StillClock, validation_s: float = 0.0, width: int = 1) -> None:
+    def __init__(
+        self, clock: StillClock, validation_s: float = 0.0, width: int = 1, lowest_loss: float = 0.0
+    ) -> None:
         super().__init__()
         self.linear = nn.Linear(1, width)
-        self.clock, self.validation_s = clock, validation_s
+        self.clock, self.validation_s, self.lowest_loss = clock, validation_s, lowest_loss
 
     def forward(self, x: Tensor, labels: Tensor) -> dict[str, Tensor]:
         self.clock.sleep(1.0 if self.training else self.validation_s)
         found = self.linear(x)
-        return {"loss": (found - labels).pow(2).mean(), "logits": found}
+        return {"loss": (found - labels).pow(2).mean().clamp(min=self.lowest_loss), "logits": found}
 
 
 class StepLog(TrainerCallback):  # type: ignore[misc,unused-ignore]
@@ -62,6 +64,7 @@ class SmallTrainer:
     clock: StillClock = field(default_factory=StillClock)
     validation_s: float = 0.0
     width: int = 1
+    lowest_loss: float = 0.0
     arguments: dict[str, Any] = field(default_factory=dict)
     callbacks: list[TrainerCallback] = field(default_factory=list)
     resumes: bool = False
@@ -84,7 +87,7 @@ class SmallTrainer:
             "use_cpu": True,
         }
         trainer = Trainer(
-            model=TimedModel(self.clock, self.validation_s, self.width),
+            model=TimedModel(self.clock, self.validation_s, self.width, self.lowest_loss),
             args=TrainingArguments(**named | self.arguments),
             train_dataset=NumberedRows(),
             eval_dataset=NumberedRows(),

@@ -20,7 +20,7 @@ from torch.optim.lr_scheduler import (
 )
 
 from shoestring.budget import Budget, budgeted
-from shoestring.training.own_loop.pace import rate_factor
+from shoestring.training.own_loop.rates.decay import rate_factor
 
 pytestmark = pytest.mark.filterwarnings("ignore:no folder for checkpoints")
 STEPS = 40

@@ -17,7 +17,7 @@ from small_trainings import PEAK, SmallTraining
 
 from shoestring.budget import Budget
 from shoestring.core.errors import UsageError
-from shoestring.training.own_loop.pace import rate_factor
+from shoestring.training.own_loop.rates.decay import rate_factor
 
 pytestmark = pytest.mark.filterwarnings("ignore:no folder for checkpoints")
 
@@ -28,8 +28,9 @@ def seconds(training: SmallTraining, total_s: float, folder: Path | None = None)
 
 def test_the_factor_rises_from_zero_to_one_and_falls_to_zero() -> None:
     assert rate_factor(0.0) < 0.01
-    assert rate_factor(0.05) == rate_factor(0.2) == 1.0
-    assert rate_factor(0.6) == pytest.approx(0.5)
+    assert rate_factor(0.05) == rate_factor(0.2) == rate_factor(0.8) == 1.0
+    assert rate_factor(0.9) == pytest.approx(0.25)
+    assert rate_factor(0.6, 0.2) == pytest.approx(0.25)
     assert rate_factor(1.0) == 0.0
     rates = [rate_factor(share / 1000) for share in range(50, 1001)]
     assert rates == sorted(rates, reverse=True)
@@ -145,8 +146,9 @@ def test_progress_names_samples_total_and_loss(tmp_path: Path, monkeypatch: pyte
     with warnings.catch_warnings(action="ignore"):
         training.run(seconds(training, 1000), steps=25)
     assert found[0] == {"samples": 0}
-    assert found[14] == {"samples": 56, "total": 100, "loss": 1.0}
-    assert json.loads(path.read_text()) == {"samples": 100, "total": 100, "loss": 1.0}
+    assert found[14] == {"samples": 56, "total": 100, "loss": pytest.approx(1 / 11)}
+    last = {"samples": 100, "total": 100, "loss": pytest.approx(1 / 26)}
+    assert json.loads(path.read_text()) == last
 
 
 def test_a_progress_file_that_cannot_be_written_ends_nothing(

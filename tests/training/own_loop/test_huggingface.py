@@ -20,7 +20,8 @@ from transformers import TrainerCallback
 from shoestring.budget import Budget, huggingface_callback
 from shoestring.core.errors import UsageError
 from shoestring.training.own_loop.checkpoints.checkpoint_folder import LISTED
-from shoestring.training.own_loop.pace import ZERO_FROM, rate_factor
+from shoestring.training.own_loop.pace import ZERO_FROM
+from shoestring.training.own_loop.rates.decay import rate_factor
 from shoestring.training.own_loop.termination import live_handler
 
 pytestmark = pytest.mark.filterwarnings(
@@ -62,10 +63,25 @@ def test_trainer_ends_annealed_inside_its_budget(tmp_path: Path) -> None:
     assert len(rates) == training.clock.at_s
     assert max(rates) == pytest.approx(PEAK)
     assert rates[-1] < 0.02 * PEAK
-    # In the warm-up, half a step changes the rate by 5%.
+    # In the warm-up, half a step changes the rate by 5%, and at the begin of the decay by 2.5%.
     shares = [min(1.0, (step + 0.5) / len(rates) / ZERO_FROM) for step in range(len(rates))]
     expected = [PEAK * rate_factor(share) for share in shares]
-    assert rates[10:] == pytest.approx(expected[10:], abs=0.01 * PEAK)
+    assert rates[10:] == pytest.approx(expected[10:], abs=0.03 * PEAK)
+
+
+def test_evaluations_that_stall_begin_the_decay_also_after_a_restart(tmp_path: Path) -> None:
+    stalls = {"eval_strategy": "steps", "eval_steps": 10}
+    first = SmallTrainer(tmp_path, lowest_loss=0.05, arguments=stalls, callbacks=[AtStep(150, stop)])
+    with pytest.raises(Stopped):
+        first.run(of_first := budget_of(first, 200))
+    begun = of_first.loop.decay_start.share
+    assert 0.2 < begun < 0.4
+    rest = SmallTrainer(tmp_path, lowest_loss=0.05, arguments=stalls, resumes=True)
+    rest.run(budget := budget_of(rest, 200))
+    assert budget.loop.decay_start.share == begun
+    expected = PEAK * rate_factor(150 / 197, begun)
+    assert first.log.rates[-1] == pytest.approx(expected, abs=0.03 * PEAK)
+    assert rest.log.rates[0] < 0.3 * PEAK and rest.log.rates[-1] < 0.01 * PEAK
 
 
 def test_trainer_logs_the_rate_of_the_step(tmp_path: Path) -> None:

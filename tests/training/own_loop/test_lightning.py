@@ -25,7 +25,8 @@ from shoestring.budget import Budget, lightning_callback
 from shoestring.core.errors import UsageError
 from shoestring.core.record import record_bytes
 from shoestring.spending.budget_file import BudgetFile
-from shoestring.training.own_loop.pace import ZERO_FROM, rate_factor
+from shoestring.training.own_loop.pace import ZERO_FROM
+from shoestring.training.own_loop.rates.decay import rate_factor
 from shoestring.training.own_loop.termination import live_handler
 
 pytestmark = pytest.mark.filterwarnings(
@@ -49,7 +50,29 @@ def test_lightning_ends_annealed_inside_its_budget(tmp_path: Path) -> None:
     rates = training.made.rates
     assert 190 <= training.clock.at_s <= 200 and len(rates) == training.clock.at_s
     assert max(rates) == pytest.approx(PEAK) and rates[-1] < 0.03 * PEAK
-    assert [each / PEAK for each in rates][10:] == pytest.approx(expected(len(rates))[10:], abs=0.01)
+    assert [each / PEAK for each in rates][10:] == pytest.approx(expected(len(rates))[10:], abs=0.03)
+
+
+class StalledModule(TimedModule):
+    def loss(self, batch: list[torch.Tensor]) -> torch.Tensor:
+        return super().loss(batch).clamp(min=0.05)
+
+
+def test_validations_that_stall_begin_the_decay_also_after_a_restart(tmp_path: Path) -> None:
+    first = LightningTraining(tmp_path, validates=True)
+    first.module = killed = StalledModule(first.clock)
+    killed.after_batch = kill_at(150)
+    with pytest.raises(Killed):
+        first.run(of_first := budget_of(first, 200))
+    begun = of_first.loop.decay_start.share
+    assert 0.2 < begun < 0.6
+    rest = LightningTraining(tmp_path, validates=True, resumes=True)
+    rest.module = module = StalledModule(rest.clock)
+    rest.run(budget := budget_of(rest, 200))
+    assert budget.loop.decay_start.share == begun
+    expected = PEAK * rate_factor(150 / 197, begun)
+    assert killed.rates[-1] == pytest.approx(expected, abs=0.03 * PEAK)
+    assert module.rates[-1] < 0.01 * PEAK
 
 
 def test_both_optimizers_of_a_manual_optimisation_follow_one_schedule(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ class ImageNetSettings(NetSettings):
     batch_rows: int = Field(128, ge=1, description="images of a batch")
 
     def shift_at(self, epochs: float, side: int) -> int:
-        """Return the most pixels by which a step after so many epochs moves an image of this smaller side."""
+        """Return the most pixels by which a step at `epochs` moves an image of this smaller side."""
         if self.shift is not None:
             return self.shift
         return round(side / SHIFT_SIDE) if epochs >= SHIFT_FROM_EPOCHS else 0

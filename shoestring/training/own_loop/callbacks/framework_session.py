@@ -104,6 +104,7 @@ class FrameworkSession:
         self.pacer.skip(seconds)
         if loss is not None:
             loop.progress.loss = loss
+            loop.note_loss(loss)
         loop.write_files(loop.monotonic_s(), at_once=True)
 
     def finish(self, limit: str, advice: str) -> None:

@@ -17,6 +17,7 @@ import torch
 from shoestring.training.own_loop.checkpoints.checkpoint_folder import LOOP, checkpoints_in, delete_old
 from shoestring.training.own_loop.loop_state import LoopPosition, LoopState
 from shoestring.training.own_loop.ranks import Ranks, check_same
+from shoestring.training.own_loop.rates.decay import DecayStart
 
 FORMAT = 1
 
@@ -113,6 +114,8 @@ def restore_loop(loop: LoopState, state: Mapping[str, Any]) -> None:
     """Restore position and measurements that `state_of_loop` returned."""
     loop.position = LoopPosition(**state["position"])
     loop.began_share = state["began_share"]
+    # A checkpoint of an earlier version has none.
+    loop.decay_start = DecayStart(**state.get("decay_start", {}))
     measured = state["measured"]
     loop.reserve.validations_s.extend(measured["validations_s"])
     loop.reserve.checkpoints_s.extend(measured["checkpoints_s"])
@@ -125,6 +128,7 @@ def state_of_loop(loop: LoopState) -> dict[str, Any]:
     return {
         "position": asdict(loop.position),
         "began_share": loop.began_share,
+        "decay_start": asdict(loop.decay_start),
         "measured": {
             "validations_s": list(reserve.validations_s),
             "checkpoints_s": list(reserve.checkpoints_s),

@@ -7,7 +7,7 @@ import math
 import warnings
 from dataclasses import dataclass
 
-# A budget that is used up ends at a mean of 3% of the peak or less.
+# A budget that is used up ends at a rate of zero, or at one step before it.
 LOW_SHARE = 0.05
 
 

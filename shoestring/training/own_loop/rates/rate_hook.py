@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, OneCycleLR
 from torch.utils.hooks import RemovableHandle
 
-from shoestring.training.own_loop.pace import rate_factor
+from shoestring.training.own_loop.rates.decay import LATEST_START, rate_factor
 from shoestring.training.own_loop.rates.end_rate import EndRate
 from shoestring.training.own_loop.rates.schedulers import (
     ShareCounter,
@@ -25,7 +25,8 @@ from shoestring.training.own_loop.rates.schedulers import (
 
 
 class RateHook:
-    """Sets the rate of each group to its peak x the schedule's factor at `share`.
+    """Sets the rate of each group to its peak x the schedule's factor at `share`, which decays from
+    `decay_start` on.
 
     The peak is the rate that the script has named, for this training or for an earlier one of the same
     optimizer. `say` is called when another part of the script has changed a rate. `schedulers`: of any
@@ -40,7 +41,8 @@ class RateHook:
         schedulers: Sequence[LRScheduler],
         kept: Sequence[object] = (),
     ) -> None:
-        self.share, self._say, self.end_rate = 0.0, say, EndRate()
+        self.share, self.decay_start = 0.0, LATEST_START
+        self._say, self.end_rate = say, EndRate()
         schedulers = schedulers_of(optimizer, schedulers)
         peaks = _peaks(optimizer, peak_rates(schedulers, optimizer), bool(schedulers))
         of_kept = [each for each in schedulers if is_kept(each, kept)]
@@ -67,7 +69,7 @@ class RateHook:
             self._set(group, index, self._set_rates.peaks[index])
 
     def _before_step(self, optimizer: Optimizer, args: object, kwargs: object) -> None:
-        factor = self._set_rates.factor = rate_factor(self.share)
+        factor = self._set_rates.factor = rate_factor(self.share, self.decay_start)
         peaks = self._set_rates.peaks
         for index, group in enumerate(optimizer.param_groups):
             if index == len(peaks):  # a group that was added during the training
