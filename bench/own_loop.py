@@ -10,7 +10,7 @@ comparison is paired by seeds. The rate is annealed where the mean of the last 5
 the peak. The script that is cut off has a schedule over three times the steps, no start of `shoestring exec`
 to pay, and the loss of its last validation before the cap.
 
-python bench/own_loop.py [--seeds 5] [--seconds 60] [--only cnn characters verses] [--quick]
+python bench/own_loop.py [--seeds 5] [--seconds 60] [--only cnn characters verses words] [--quick]
     [--fashion FOLDER]
 
 --quick: cnn, one seed, 20 seconds of budget; two minutes. Fashion-MNIST is that of Debian's
@@ -42,7 +42,7 @@ from own_loop_runs import (
 )
 from scipy import stats
 
-SCRIPT_NAMES = ["cnn", "characters", "verses"]
+SCRIPT_NAMES = ["cnn", "characters", "verses", "words"]
 MOST_LINES, MOST_WORSE, MOST_RATE = 6, 0.01, 0.05
 FASHION = Path("/usr/share/datasets/fashion-mnist")
 
@@ -91,6 +91,7 @@ def bible_text(folder: Path) -> Path | None:
 def scripts_in(folder: Path, only: list[str], fashion: Path) -> list[TrainingScript]:
     """Return the scripts whose data is on this machine."""
     data = {"cnn": fashion if fashion.exists() else None, "characters": bible_text(folder)}
+    data["words"] = data["characters"]
     data["verses"] = bible_verses() if importlib.util.find_spec("transformers") else None
     for name in only:
         if data[name] is None:
