@@ -277,13 +277,12 @@ class CommandRun:
         """Return what is left of a command that was asked to end."""
         if files := len(self.files.kept.files):
             return f"it resumes from its {files} checkpoint file{'s'[: files != 1]}"
-        if self.budget.was_read:
-            return (
-                "it read its budget, and left no file in $SHOESTRING_CHECKPOINTS: a resumed run starts over"
-            )
+        neither = " and did not read $SHOESTRING_BUDGET (docs/own-training.md shows both)"
+        # The other files of a pod end with it.
+        elsewhere = ", with what it wrote elsewhere as it is" if self.command.folder else ""
         return (
-            "its work is lost: it neither read $SHOESTRING_BUDGET nor left a file in "
-            "$SHOESTRING_CHECKPOINTS (docs/own-training.md shows both)"
+            f"it left no file in $SHOESTRING_CHECKPOINTS{'' if self.budget.was_read else neither}: "
+            f"a resumed run starts it from its beginning{elsewhere}"
         )
 
 

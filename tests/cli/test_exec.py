@@ -50,11 +50,17 @@ def test_a_command_pays_for_its_seconds_and_the_rest_is_released(on: Exec) -> No
     assert on.run_id.startswith("nap-")
 
 
-def test_a_command_that_knows_nothing_of_budgets_ends_by_money_and_is_told_that_its_work_is_lost(
+def test_a_command_that_keeps_its_files_elsewhere_learns_what_a_resumed_run_finds(
     on: Exec, little_usd: str
 ) -> None:
-    assert on.short(little_usd, PYTHON, on.script("plain.py", WAIT)) == 1
-    assert "its work is lost" in on.err and "$SHOESTRING_CHECKPOINTS" in on.err
+    script = on.script("plain.py", "open('model.pt', 'w').write('weights')\n" + WAIT)
+    assert on.short(little_usd, PYTHON, script) == 1
+    assert "lost" not in on.err and on.wait_for("model.pt") == "weights"
+    assert (
+        "it left no file in $SHOESTRING_CHECKPOINTS and did not read $SHOESTRING_BUDGET "
+        "(docs/own-training.md shows both): a resumed run starts it from its beginning, with what it wrote "
+        "elsewhere as it is"
+    ) in on.err
     receipt = on.receipts()[-1]
     assert (receipt.status, receipt.cause, receipt.exit_code) == ("stopped", "money", None)
     assert receipt.spent_usd <= Decimal(little_usd) and on.wall_usd() <= Decimal(little_usd)
@@ -107,7 +113,7 @@ def test_a_script_that_writes_its_results_when_sigterm_arrives_is_done(on: Exec,
 def test_a_resumed_command_finds_its_files_and_its_share_goes_on(on: Exec, little_usd: str) -> None:
     script = on.script("count.py", COUNT)
     assert on.short(little_usd, PYTHON, script) == 1
-    assert "it resumes from its" in on.err and "work is lost" not in on.err
+    assert "it resumes from its" in on.err and "from its beginning" not in on.err
     before = int((on.store.fetch(f"{store_layout.checkpoints(on.run_id)}/command-1-0")).read_text())
     more = f"{2 * Decimal(little_usd):.6f}"
     assert on.run("--resume", on.run_id, "--budget", more, "--", PYTHON, script) == 1
