@@ -48,6 +48,7 @@ MIN_NOTICE_S, NOTICE_SHARE = 2.0, 1 / 6
 it ends by itself.
 """
 ASKED = "it was asked to stop"
+ENDED_BY_DEADLINE = "ended by its deadline"
 END_S = 1.0
 """Seconds from the end of a command to the end of its run, which is settled and reported in that time."""
 MIN_COPY_S, COPY_MARGIN = 0.2, 1.5
@@ -186,7 +187,7 @@ class CommandRun:
         if now_s < self.ends_s:
             return "", ""
         if meter.ends_s == meter.deadline_s:
-            return "ended by its deadline", "money"
+            return ENDED_BY_DEADLINE, "money"
         return "ended by money", "money"
 
     @property

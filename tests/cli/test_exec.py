@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -61,6 +63,7 @@ def test_a_command_that_keeps_its_files_elsewhere_learns_what_a_resumed_run_find
         "(docs/own-training.md shows both): a resumed run starts it from its beginning, with what it wrote "
         "elsewhere as it is"
     ) in on.err
+    assert f"resume it with more money: shoestring exec --resume {on.run_id} --budget USD" in on.err
     receipt = on.receipts()[-1]
     assert (receipt.status, receipt.cause, receipt.exit_code) == ("stopped", "money", None)
     assert receipt.spent_usd <= Decimal(little_usd) and on.wall_usd() <= Decimal(little_usd)
@@ -143,6 +146,29 @@ def test_a_budget_below_the_grace_is_refused_and_the_smallest_that_is_named_is_e
 def test_a_deadline_ends_a_command_before_its_money_does(on: Exec) -> None:
     assert on.run("--budget", "0.05", "--deadline", "8", "--grace", "0.5", "--", "sleep", "100") == 1
     assert on.receipts()[-1].status == "stopped" and on.wall_s < 10
+    again = f"resume it with a later deadline: shoestring exec --resume {on.run_id} --deadline SECONDS"
+    assert again in on.err and "more money" not in on.err
+
+
+def test_a_command_that_failed_is_resumed_without_more_money_once_it_is_fixed(on: Exec) -> None:
+    script = on.script("train.sh", "test -e fixed || exit 3\n")
+    assert on.run("--budget", "0.05", "--", "sh", script) == 3
+    assert f"fix it, then resume it: shoestring exec --resume {on.run_id} --world" in on.err
+    left = Decimal("0.05") - on.receipts()[-1].spent_usd
+    assert f"${left} of its budget is left: add --budget USD only if that is too little" in on.err
+    assert "more money" not in on.err
+    on.script("fixed", "")
+    assert on.run("--resume", on.run_id) == 0, on.err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_command_that_was_interrupted_is_resumed_as_it_is(on: Exec, number: signal.Signals) -> None:
+    process = on.start("--budget", "0.05", "--", PYTHON, on.script("wait.py", WAIT))
+    os.kill(int(on.wait_for("pid")), number)
+    _, err = process.communicate(timeout=40)
+    assert process.returncode == 128 + number
+    assert f"\nresume it: shoestring exec --resume {on.run_id} --world" in err
+    assert "more money" not in err and "fix it" not in err
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,7 @@ def test_sigterm_to_exec_ends_the_command_with_a_checkpoint(on: Exec) -> None:
     process.terminate()
     _, err = process.communicate(timeout=40)
     assert process.returncode == 1 and "received SIGTERM" in err and "it resumes from its" in err
+    assert f"\nresume it: shoestring exec --resume {on.run_id}" in err and "more money" not in err
     assert on.receipts()[-1].cause == "stop-requested"
 
 

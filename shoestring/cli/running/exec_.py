@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,10 +26,14 @@ from shoestring.cli.options import (
 )
 from shoestring.cli.world_source import WorldSource, absolute
 from shoestring.config.world import World
+from shoestring.core import store_layout
 from shoestring.core.errors import UsageError
 from shoestring.core.receipt import Receipt
 from shoestring.core.record import record_bytes, validation_message
 from shoestring.data.job import DEFAULT_GRACE_S, Command, Job, command_name
+from shoestring.data.run_records import read_record
+from shoestring.reporting import number_text
+from shoestring.reporting.summary import RunSummary
 from shoestring.runtime.admission.first_request import RunRequest
 from shoestring.runtime.launch.command_run import (
     check_command,
@@ -37,7 +43,10 @@ from shoestring.runtime.launch.command_run import (
 )
 from shoestring.runtime.launch.local_run import LaunchOptions, is_done
 from shoestring.runtime.launch.local_world import check_runnable
+from shoestring.stages.command import ENDED_BY_DEADLINE
 
+BY_REQUEST = (128 + signal.SIGINT, 128 + signal.SIGTERM)
+"""Exit codes of a command that was asked to end, by Ctrl-C or by another process: it has no fault to fix."""
 CommandArgument = Annotated[
     list[str] | None, typer.Argument(metavar="COMMAND...", help="the command and its arguments, after --")
 ]
@@ -111,7 +120,7 @@ def exec_and_exit(
     receipt = exec_here(world, request, options)
     if stdout is not None:
         os.write(stdout, record_bytes(receipt))
-    end_as(receipt, request, given)
+    end_as(receipt, read_record(world.store, store_layout.summary(request.run_id), RunSummary), given)
 
 
 def local_world_path(world: Path | None) -> Path:
@@ -154,18 +163,29 @@ def own_stdout() -> int:
     return kept
 
 
-def end_as(receipt: Receipt, request: RunRequest, given: str) -> None:
+def end_as(receipt: Receipt, summary: RunSummary, given: str) -> None:
     """Print to stderr how the command ended, since stdout belongs to it, and exit with its exit code."""
-    seconds = (receipt.finished_at - receipt.started_at).total_seconds()
     lines = [
-        f"shoestring: {receipt.run_id}: {receipt.status}, ${receipt.spent_usd} of ${request.budget_usd} "
-        f"spent in {seconds:,.1f} s"
+        f"shoestring: {receipt.run_id}: {receipt.status}, ${summary.spent_usd} of ${summary.budget_usd} "
+        f"spent in {number_text.duration(summary.wall_s)}"
     ]
     if receipt.status != "done":
-        lines.append(f"shoestring: {receipt.reason}")
-        lines.append(
-            f"resume it with more money: shoestring exec --resume {receipt.run_id} --budget USD{given}"
-        )
+        left_usd = max(Decimal(0), summary.budget_usd - summary.spent_usd)
+        lines += [f"shoestring: {receipt.reason}", advice(receipt, left_usd, given)]
     typer.echo("\n".join(lines), err=True)
     if receipt.status != "done":
         raise typer.Exit(1 if receipt.exit_code is None else receipt.exit_code)
+
+
+def advice(receipt: Receipt, left_usd: Decimal, given: str) -> str:
+    """Return how to start a run again, by what ended it. `left_usd`: of its budget; `given`: the world's
+    options."""
+    again = f"shoestring exec --resume {receipt.run_id}"
+    if receipt.cause == "money":
+        if receipt.reason.startswith(ENDED_BY_DEADLINE):
+            return f"resume it with a later deadline: {again} --deadline SECONDS{given}"
+        return f"resume it with more money: {again} --budget USD{given}"
+    money = f"${left_usd} of its budget is left: add --budget USD only if that is too little"
+    if receipt.cause in ("code", "memory") and receipt.exit_code not in BY_REQUEST:
+        return f"fix it, then resume it: {again}{given}\nwith other arguments: add -- COMMAND...; {money}"
+    return f"resume it: {again}{given}\n{money}"
