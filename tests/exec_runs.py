@@ -11,7 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from commands import command
+from commands import command, shoestring
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.core import store_layout
@@ -69,6 +69,10 @@ class Exec:
         keys = [key for key in self.store.list(store_layout.RUNS) if "/receipts/" in key]
         found = [read_record(self.store, key, Receipt) for key in keys]
         return sorted(found, key=lambda each: each.started_at)
+
+    def listed(self) -> Any:
+        """What `shoestring runs --json` prints."""
+        return shoestring("runs", "--world", self.world, "--store", self.folder / "store", "--json").json
 
     @property
     def run_id(self) -> str:

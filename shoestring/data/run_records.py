@@ -4,14 +4,14 @@ writes them."""
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Self, TypeVar
 
-from pydantic import AwareDatetime, BaseModel, ValidationError, model_validator
+from pydantic import AwareDatetime, BaseModel, Field, ValidationError, model_validator
 
 from shoestring.config.engines import Engine
 from shoestring.core import store_layout
@@ -92,6 +92,11 @@ class RunStart(StoredRecord):
     overhead_usd: Usd = Decimal(0)
     engine: Engine | None = None
     elastic_stage: str = ""
+    argv: tuple[str, ...] = Field(
+        (),
+        exclude_if=lambda argv: not argv,
+        description="the words of the command from this start on; empty: as before",
+    )
 
 
 class AdmissionRefusal(StoredRecord):
@@ -103,7 +108,10 @@ class AdmissionRefusal(StoredRecord):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run that was admitted, or one that was refused and has no starts."""
+    """A run that was admitted, or one that was refused and has no starts.
+
+    The command in its record has the words of the latest start.
+    """
 
     record: RunRecord
     starts: tuple[RunStart, ...]
@@ -186,7 +194,16 @@ def open_run(store: Store, run_id: str) -> Run:
     """Read a run and its starts. Raises UnknownName, which lists the newest runs; DataError."""
     record = read_run_record(store, run_id)
     starts = [read_record(store, key, RunStart) for key in store.list(store_layout.starts(run_id))]
-    return Run(record, tuple(sorted(starts, key=lambda start: start.number)))
+    return run_of(record, starts)
+
+
+def run_of(record: RunRecord, starts: Iterable[RunStart]) -> Run:
+    """Return a run of these records."""
+    ordered = tuple(sorted(starts, key=lambda start: start.number))
+    argv = next((start.argv for start in reversed(ordered) if start.argv), ())
+    if record.command is not None and argv:
+        record = record.model_copy(update={"command": record.command.model_copy(update={"argv": argv})})
+    return Run(record, ordered)
 
 
 def read_run_record(store: Store, run_id: str) -> RunRecord:

@@ -19,12 +19,12 @@ from shoestring.data.inspect.page_records import DataPage
 from shoestring.data.run_records import (
     AdmissionRefusal,
     RecordType,
-    Run,
     RunRecord,
     RunStart,
     read_each,
     read_record,
     read_run_record,
+    run_of,
 )
 from shoestring.data.storage.blobs import load_manifest
 from shoestring.evaluation.results import EvaluationResults
@@ -60,7 +60,7 @@ class RunReader:
         """
         self._record = self._record or read_run_record(self._store, self._run_id)
         starts = self._read_all(store_layout.starts(self._run_id), RunStart, immutable=True)
-        run = Run(self._record, tuple(sorted(starts, key=lambda start: start.number)))
+        run = run_of(self._record, starts)
         start_accounts = tuple(self._start_account(start) for start in run.starts)
         attempts = self._attempts(start_accounts)
         needs = attempts[0].decision.question.needs if attempts else ()

@@ -126,10 +126,26 @@ def test_a_resumed_command_finds_its_files_and_its_share_goes_on(on: Exec, littl
     assert first.spent_usd + second.spent_usd <= Decimal(more)
 
 
-def test_a_resumed_run_keeps_its_command_and_a_run_of_a_recipe_is_not_resumed_here(on: Exec) -> None:
-    assert on.run("--budget", "0.05", "--", "false") == 1
-    assert on.run("--resume", on.run_id, "--", "true") == 2
-    assert "keeps its command" in on.err
+def test_a_resumed_run_takes_new_words_and_keeps_them(on: Exec) -> None:
+    on.script("say.sh", 'echo "$1 $PWD"; test "$1" = 3\n')
+    assert on.run("--budget", "0.05", "--name", "say", "--", "sh", "say.sh", "1") == 1
+    assert open_run(on.store, on.run_id).start.argv == ()
+    assert on.run("--resume", on.run_id, "--", "sh", "say.sh", "2") == 1, on.err
+    assert on.out == f"2 {on.folder}\n"
+    assert on.run("--resume", on.run_id) == 1
+    assert on.out == f"2 {on.folder}\n"
+    run = open_run(on.store, on.run_id)
+    assert [start.argv for start in run.starts] == [(), ("sh", "say.sh", "2"), ()]
+    assert run.record.command is not None and run.record.command.text == "sh say.sh 2"
+    assert "<code>sh say.sh 2</code>" in on.store.fetch(store_layout.report(on.run_id)).read_text()
+    (listed,) = on.listed()
+    assert (listed["command"], listed["starts"]) == ("sh say.sh 2", 3)
+    assert on.run("--resume", on.run_id, "--", "sh", "say.sh", "3") == 0
+    assert on.run("--resume", on.run_id) == 0 and "is done" in on.err and on.out == ""
+    assert on.run("--resume", on.run_id, "--", "sh", "say.sh", "4") == 1 and on.out.startswith("4 ")
+
+
+def test_a_run_that_does_not_exist_is_not_resumed(on: Exec) -> None:
     assert on.run("--resume", "no-such-run") == 2
 
 

@@ -68,7 +68,11 @@ CampaignOption = Annotated[str, typer.Option("--campaign", help="campaign that i
 NameOption = Annotated[str, typer.Option("--name", help="name of the run; default: that of the script")]
 ResumeOption = Annotated[
     str | None,
-    typer.Option("--resume", help="start a run that did not finish again, with the files that it kept"),
+    typer.Option(
+        "--resume",
+        help="start a run that did not finish again, with the files that it kept and its last command; "
+        "another command after -- replaces that",
+    ),
 ]
 
 
@@ -102,8 +106,11 @@ def exec_command(
     else:
         given = {"cores": cores, "gpu": gpu, "grace_s": grace}
         request = new_command(opened, command or [], budget, deadline, given, campaign, name)
-    if resume and budget is None and is_done(opened, request.run_id):
-        typer.echo(f"{request.run_id} is done: with more money in --budget it is started again", err=True)
+    if resume and budget is None and not command and is_done(opened, request.run_id):
+        typer.echo(
+            f"{request.run_id} is done: with more money in --budget, or a command after --, it starts again",
+            err=True,
+        )
         return
     tell = partial(typer.echo, err=True)
     options = LaunchOptions(local_world_path(world), absolute(store), Path(), None, wait, tell)

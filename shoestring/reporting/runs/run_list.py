@@ -59,19 +59,19 @@ def list_runs(
         keys.setdefault(key.split("/")[1], set()).add(key)
     requests = [key for run_id in keys if (key := store_layout.run_record(run_id)) in keys[run_id]]
     records, notes = read_records(store, requests, RunRecord)
-    wanted = [
-        record
-        for record in records
-        if name in (None, record.job.name) and (since is None or record.created_at >= since)
-    ]
+    wanted = [each for each in records if name in (None, each.job.name)]
+    wanted = [each for each in wanted if since is None or each.created_at >= since]
 
     def overview(record: RunRecord) -> RunOverview | str:
         try:
             summary = current_summary(store, record.run_id, keys[record.run_id])
         except DataError as error:
             return str(error)
-        is_gone = summary.status == "running" and launcher_is_gone(cluster, open_run(store, record.run_id))
-        return run_overview(record, summary, is_gone=is_gone)
+        is_running = summary.status == "running"
+        if is_running or (record.command and summary.starts > 1):
+            run = open_run(store, record.run_id)
+            return run_overview(run.record, summary, is_gone=is_running and launcher_is_gone(cluster, run))
+        return run_overview(record, summary, is_gone=False)
 
     with ThreadPoolExecutor(PARALLEL_READS) as readers:
         found = list(readers.map(overview, wanted))

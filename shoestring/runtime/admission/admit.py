@@ -15,6 +15,7 @@ from shoestring.core.errors import BudgetTooSmall, DeadlineTooShort, RecipeError
 from shoestring.core.interfaces import Store
 from shoestring.core.pod_ref import LAUNCHER_VARIABLE, PodRef
 from shoestring.core.record import record_bytes
+from shoestring.data.job import Task
 from shoestring.data.run_records import Run, RunRecord, RunStart, open_run, read_record
 from shoestring.routing.decide import with_family
 from shoestring.routing.decision import Decision
@@ -134,7 +135,9 @@ def with_record(world: World, request: RunRequest) -> RunRequest:
             world.store.put(store_layout.data_page(request.run_id), record_bytes(page))
     write_engine_job(world, request.run_id, request.job_id)
     notes = page.notes if page else ()
-    found = replace(request, task=record.task, target_notes=notes)
+    # A command that is started again here may have new words.
+    task = request.task if request.runs_in_launcher else record.task
+    found = replace(request, task=task, target_notes=notes)
     return found.with_terms(seed=record.job.seed, stage_budgets_usd=record.job.stage_budgets_usd)
 
 
@@ -143,7 +146,7 @@ def admit(world: World, request: RunRequest, notify: Callable[[str], object] = l
 
     `notify` receives what will be predicted, once it has started.
 
-    A run that is started again keeps its recipe or command, and its seed.
+    A run that is started again keeps its recipe and its seed. A command on this machine may have new words.
 
     Raises:
         Refused: the store has no model for its predictions.
@@ -158,7 +161,8 @@ def admit(world: World, request: RunRequest, notify: Callable[[str], object] = l
     check_run_id(request.run_id)
     check_data(world, request.task, request.waited_s)
     request = with_record(world, request)
-    campaign, before = request.job.campaign, open_run(world.store, request.run_id).starts
+    run = open_run(world.store, request.run_id)
+    campaign, before = request.job.campaign, run.starts
     ledger = world_ledger(world)
     # A supervisor that outlived its launcher may still spend what it holds.
     spent_usd = sum((state.used_usd for state in account_states(ledger, before)), Decimal(0))
@@ -171,7 +175,8 @@ def admit(world: World, request: RunRequest, notify: Callable[[str], object] = l
         check_start_time(world, decision, decision.choice, request.job.priority, request.waited_s)
     wait_s = max_wait_s(world, decision, decision.choice, request.waited_s)
     (headroom := Headroom(request.budget_usd - spent_usd, campaign, wait_s)).check(world, ledger)
-    start = write_start(world, request.run_id, len(before) + 1, start_terms(world, request, decision))
+    terms = start_terms(world, request, decision, run.record.task)
+    start = write_start(world, request.run_id, len(before) + 1, terms)
     headroom.open_account(world, ledger, start, caps, approval)
     reserve_overhead(ledger, start, ledger.state(start.account))
     for sentence in request.target_notes or ():
@@ -179,8 +184,8 @@ def admit(world: World, request: RunRequest, notify: Callable[[str], object] = l
     return open_run(world.store, request.run_id)
 
 
-def start_terms(world: World, request: RunRequest, decision: Decision) -> StartTerms:
-    """Return the terms of a start that this decision admits."""
+def start_terms(world: World, request: RunRequest, decision: Decision, before: Task) -> StartTerms:
+    """Return the terms of a start that this decision admits. `before`: the task of the start before it."""
     question = decision.question
     assert question.engine is not None
     engine = question.engine
@@ -191,6 +196,7 @@ def start_terms(world: World, request: RunRequest, decision: Decision) -> StartT
         engine=engine,
         overhead_usd=overhead_at_start(world, request, len(question.needs), engine),
         elastic_stage=elastic_stage(request.needs),
+        argv=request.command.argv if request.command and request.task != before else (),
     )
 
 

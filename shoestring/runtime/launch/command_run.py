@@ -41,9 +41,9 @@ def command_request(world: World, job: Job, command: Command) -> RunRequest:
 def resumed_command(
     world: World, run_id: str, argv: Sequence[str], budget_usd: Decimal | None, deadline_s: float | None
 ) -> RunRequest:
-    """Return the request for another start of a run. What is None stays as it was; no `argv`: its own.
+    """Return the request for another start of a run. What is None stays as it was; no `argv`: its last words.
 
-    Raises UsageError: there is no such run, it has a recipe, or another command.
+    Raises UsageError: there is no such run, or it has a recipe.
     """
     try:
         run = open_run(world.store, run_id)
@@ -54,11 +54,8 @@ def resumed_command(
     command = run.record.command
     if command is None:
         raise UsageError(f"{run_id} is a run of a recipe: `shoestring run --resume {run_id}`")
-    if argv and tuple(argv) != command.argv:
-        raise UsageError(
-            f"{run_id} runs `{command.text}`, and a resumed run keeps its command: leave it out, or begin a "
-            "new run"
-        )
+    if argv:
+        command = command.model_copy(update={"argv": tuple(argv)})
     last_usd, last_deadline_s = previous_request(world, run)
     request = RunRequest(run_id, run.record.job, command, (need_of(command),))
     return request.with_terms(
