@@ -18,7 +18,7 @@ from shoestring.core.money import Usd
 from shoestring.core.record import Record
 from shoestring.data.recipe import Recipe
 
-DEFAULT_GRACE_S = 30.0
+DEFAULT_GRACE_S, MIN_GRACE_S = 30.0, 0.1
 MAX_NAME_CHARS = 63
 NOT_IN_A_NAME = re.compile(r"[^a-z0-9_]+")
 

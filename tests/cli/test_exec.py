@@ -153,10 +153,18 @@ def test_a_budget_below_the_grace_is_refused_and_the_smallest_that_is_named_is_e
     assert on.run("--budget", "0.000001", "--grace", "20", "--", "true") == 1
     assert "is too small" in on.err and "Traceback" not in on.err
     smallest = on.err.split("the smallest budget that is enough is $")[1].split()[0].rstrip(";\n")
+    kept = on.err.split("\n  $")[-1].split()[0]
+    assert Decimal(smallest) / 2 < Decimal(kept) < Decimal(smallest)
+    assert f"${kept} of it is kept back for the grace of 20 s: a shorter --grace needs less" in on.err
+    less_usd = f"{Decimal(smallest) - Decimal(kept) / 2:.6f}"
+    assert on.run("--budget", less_usd, "--grace", "5", "--", "true") == 0
     assert on.run("--budget", smallest, "--grace", "20", "--", "true") == 0
     less = f"{Decimal(smallest) - Decimal('0.000001')}"
     assert on.run("--budget", less, "--grace", "20", "--", "true") == 1
-    assert [each.status for each in on.receipts()] == ["done"]
+    assert "a shorter --grace needs less" in on.err
+    assert [each.status for each in on.receipts()] == ["done", "done"]
+    assert on.run("--budget", "0.000001", "--grace", "0.5", "--", "true") == 1
+    assert "is too small" in on.err and "--grace" not in on.err
 
 
 def test_a_deadline_ends_a_command_before_its_money_does(on: Exec) -> None:

@@ -30,7 +30,7 @@ from shoestring.core import store_layout
 from shoestring.core.errors import UsageError
 from shoestring.core.receipt import Receipt
 from shoestring.core.record import record_bytes, validation_message
-from shoestring.data.job import DEFAULT_GRACE_S, Command, Job, command_name
+from shoestring.data.job import DEFAULT_GRACE_S, MIN_GRACE_S, Command, Job, command_name
 from shoestring.data.run_records import read_record
 from shoestring.reporting import number_text
 from shoestring.reporting.summary import RunSummary
@@ -62,7 +62,9 @@ CoresOption = Annotated[
 GpuOption = Annotated[bool, typer.Option("--gpu", help="use the pool with a GPU")]
 GraceOption = Annotated[
     float,
-    typer.Option("--grace", min=0.1, help="seconds from SIGTERM to SIGKILL; kept back from the budget"),
+    typer.Option(
+        "--grace", min=MIN_GRACE_S, help="seconds from SIGTERM to SIGKILL; kept back from the budget"
+    ),
 ]
 CampaignOption = Annotated[str, typer.Option("--campaign", help="campaign that is charged as well")]
 NameOption = Annotated[str, typer.Option("--name", help="name of the run; default: that of the script")]

@@ -5,19 +5,30 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from decimal import Decimal
 from getpass import getuser
 from pathlib import Path
 
 from shoestring.config.world import World
 from shoestring.core import store_layout
-from shoestring.core.errors import Refused, StageFailed, StageStopped, UnknownName, UsageError
+from shoestring.core.errors import (
+    BudgetTooSmall,
+    Refused,
+    StageFailed,
+    StageStopped,
+    UnknownName,
+    UsageError,
+)
+from shoestring.core.money import MICRO
 from shoestring.core.receipt import Receipt
-from shoestring.data.job import Command, Job
+from shoestring.data.job import MIN_GRACE_S, Command, Job
 from shoestring.data.run_records import Run, open_run, read_records
 from shoestring.reporting.publish import publish
+from shoestring.runtime.admission.admit import admission_decision
 from shoestring.runtime.admission.approvals import previous_request
 from shoestring.runtime.admission.first_request import RunRequest
+from shoestring.runtime.admission.stage_budgets import stage_budgets
 from shoestring.runtime.admission.stage_request import StageInputs
 from shoestring.runtime.launch.local_run import (
     LaunchOptions,
@@ -85,14 +96,34 @@ def exec_here(world: World, request: RunRequest, options: LaunchOptions) -> Rece
     with environment_of_run(world, options):
         for sentence in settle_abandoned(world):
             options.notify(sentence)
+        is_new = not any(world.store.list(store_layout.run_record(request.run_id)))
         try:
             run = start_run(world, request, options)
             drive_command(world, run, request, options)
-        except Refused:
+        except Refused as error:
             if any(world.store.list(store_layout.run_record(request.run_id))):
                 publish(world.store, request.run_id)
+            # A resumed run keeps its grace.
+            if is_new and isinstance(error, BudgetTooSmall):
+                raise with_grace(world, request, error) from None
             raise
     return last_receipt(world, request.run_id)
+
+
+def with_grace(world: World, request: RunRequest, error: BudgetTooSmall) -> BudgetTooSmall:
+    """Return the refusal of a new run. It names the grace where that is most of the smallest budget."""
+    command = request.command
+    assert command is not None
+    shortest = replace(request, needs=(need_of(command.model_copy(update={"grace_s": MIN_GRACE_S})),))
+    # A decision names the smallest budget where its own is below that.
+    shortest = shortest.with_terms(budget_usd=MICRO)
+    decision = admission_decision(world, shortest, Decimal(0), stage_budgets(world, request.job))
+    grace_usd = error.smallest_usd - (decision.smallest_budget_usd or error.smallest_usd)
+    if grace_usd <= error.smallest_usd / 2:
+        return error
+    grace = f"the grace of {command.grace_s:g} s: a shorter --grace needs less"
+    reasons = f"{error.reasons}\n  ${grace_usd} of it is kept back for {grace}"
+    return BudgetTooSmall(error.budget_usd, error.smallest_usd, reasons)
 
 
 def drive_command(world: World, run: Run, request: RunRequest, options: LaunchOptions) -> None:
