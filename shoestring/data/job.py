@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from decimal import Decimal
+from itertools import pairwise
 from pathlib import PurePath
 from shlex import join
 
@@ -20,6 +21,9 @@ from shoestring.data.recipe import Recipe
 
 DEFAULT_GRACE_S, MIN_GRACE_S = 30.0, 0.1
 MAX_NAME_CHARS = 63
+TAKES_CODE = re.compile(r"(python\S*|\w*sh) -[A-Za-z]*c|(perl|ruby|node) -[A-Za-z]*e")
+"""A program, and its option that code follows."""
+FILE_SUFFIX = re.compile(r"\.[A-Za-z]")
 NOT_IN_A_NAME = re.compile(r"[^a-z0-9_]+")
 
 
@@ -103,7 +107,16 @@ def job_of_recipe(
 
 
 def command_name(argv: Sequence[str]) -> str:
-    """Return a name for the run of a command: that of the first file among its arguments, or else of its
-    program."""
-    script = next((each for each in argv[1:] if PurePath(each).suffix and not each.startswith("-")), argv[0])
+    """Return a name for the run of a command: that of its script or module, or else of its program.
+
+    Its script is the first file among its arguments. Code in them has no name.
+    """
+    script, program = argv[0], PurePath(argv[0]).name
+    for before, word in pairwise(argv):
+        if TAKES_CODE.fullmatch(f"{program} {before}"):
+            break
+        is_module = program.startswith("python") and before == "-m"
+        if is_module or (FILE_SUFFIX.match(PurePath(word).suffix) and not word.startswith("-")):
+            script = word
+            break
     return NOT_IN_A_NAME.sub("-", PurePath(script).stem.lower())[:MAX_NAME_CHARS].strip("-_") or "command"
