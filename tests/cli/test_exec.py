@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 
@@ -14,7 +15,9 @@ from exec_runs import COUNT, IGNORE, PYTHON, READER, WAIT, Exec, is_alive
 
 from shoestring.commands.progress_file import CommandProgress
 from shoestring.core import store_layout
-from shoestring.data.run_records import open_run
+from shoestring.core.record import record_bytes
+from shoestring.data.recipe_files import find_recipe
+from shoestring.data.run_records import RunRecord, open_run
 from shoestring.spending.budget_file import BudgetFile
 
 
@@ -145,8 +148,18 @@ def test_a_resumed_run_takes_new_words_and_keeps_them(on: Exec) -> None:
     assert on.run("--resume", on.run_id, "--", "sh", "say.sh", "4") == 1 and on.out.startswith("4 ")
 
 
-def test_a_run_that_does_not_exist_is_not_resumed(on: Exec) -> None:
+def test_the_latest_run_is_the_newest_one_of_a_command(on: Exec) -> None:
     assert on.run("--resume", "no-such-run") == 2
+    assert on.run("--resume", "latest") == 2
+    assert "this store has no run of a command: begin one with `shoestring exec --budget USD" in on.err
+    assert on.run("--budget", "0.05", "--name", "z", "--", "false") == 1
+    assert on.run("--budget", "0.05", "--name", "a", "--", "false") == 1
+    newest = RunRecord.model_validate_json(on.store.fetch(store_layout.run_record(on.run_id)).read_bytes())
+    later = {"run_id": "later", "created_at": newest.created_at + timedelta(hours=1)}
+    job = {"recipe": find_recipe("flights"), "recipe_sha256": "aa", "command": None}
+    on.store.put(store_layout.run_record("later"), record_bytes(newest.model_copy(update=later | job)))
+    assert on.run("--resume", "latest", "--", "true") == 0, on.err
+    assert on.run_id.startswith("a-") and len(on.receipts()) == 3
 
 
 def test_a_budget_below_the_grace_is_refused_and_the_smallest_that_is_named_is_enough(on: Exec) -> None:

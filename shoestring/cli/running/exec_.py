@@ -14,7 +14,7 @@ import typer
 from pydantic import ValidationError
 
 from shoestring.backends.local import default_world_path
-from shoestring.cli.named_runs import named_run_id
+from shoestring.cli.named_runs import named_command_run
 from shoestring.cli.options import (
     MAX_DEADLINE_S,
     JsonOption,
@@ -73,7 +73,7 @@ ResumeOption = Annotated[
     typer.Option(
         "--resume",
         help="start a run that did not finish again, with the files that it kept and its last command; "
-        "another command after -- replaces that",
+        "another command after -- replaces that; latest: the newest run of a command",
     ),
 ]
 
@@ -102,9 +102,8 @@ def exec_command(
     """
     opened = WorldSource(world, store).open_to_run()
     if resume:
-        request = resumed_command(
-            opened, named_run_id(opened.store, resume), command or (), budget_from_option(budget), deadline
-        )
+        run_id, new_usd = named_command_run(opened.store, resume), budget_from_option(budget)
+        request = resumed_command(opened, run_id, command or (), new_usd, deadline)
     else:
         given = {"cores": cores, "gpu": gpu, "grace_s": grace}
         request = new_command(opened, command or [], budget, deadline, given, campaign, name)
