@@ -221,7 +221,9 @@ class RunStory:
     def wall_s(self, now: datetime | None = None) -> float:
         """Return the seconds that the run was active, all starts together.
 
-        For a start that is not closed, the time counts until `now`, or else until its last sign of life.
+        A start whose launcher is its supervisor is paid for from the start of that process, before its
+        admission. For a start that is not closed, the time counts until `now`, or else until its last sign of
+        life.
         """
         heartbeats = [attempt.heartbeat.at for attempt in self.attempts if attempt.heartbeat]
         total_s = 0.0
@@ -229,7 +231,9 @@ class RunStory:
             ended_at = (
                 each.last_entry_at if each.account.closed else now or max([each.last_entry_at, *heartbeats])
             )
-            total_s += (ended_at - each.start.started_at).total_seconds()
+            own = [attempt for attempt in self.attempts if attempt.start_account == each]
+            signs = [sign.started_at for attempt in own if (sign := attempt.receipt or attempt.heartbeat)]
+            total_s += (ended_at - min([each.start.started_at, *signs])).total_seconds()
         return total_s
 
     @property

@@ -18,6 +18,7 @@ from shoestring.core import store_layout
 from shoestring.core.record import record_bytes
 from shoestring.data.recipe_files import find_recipe
 from shoestring.data.run_records import RunRecord, open_run
+from shoestring.reporting import number_text
 from shoestring.spending.budget_file import BudgetFile
 
 
@@ -196,6 +197,18 @@ def test_a_command_that_failed_is_resumed_without_more_money_once_it_is_fixed(on
     assert "more money" not in on.err
     on.script("fixed", "")
     assert on.run("--resume", on.run_id) == 0, on.err
+
+
+def test_the_list_of_runs_shows_the_seconds_and_dollars_of_the_last_line_which_are_paid(on: Exec) -> None:
+    assert on.run("--budget", "0.05", "--", "sh", on.script("once.sh", "mkdir ran && exit 3\n")) == 3
+    for again in (False, True):
+        assert not again or on.run("--resume", on.run_id) == 1
+        (listed,) = on.listed()
+        end = f"${listed['spent_usd']} of $0.050000 spent in {number_text.duration(listed['wall_s'])}\n"
+        assert end in on.err
+        paid = [(each.finished_at - each.started_at).total_seconds() for each in on.receipts()]
+        assert len(paid) == 1 + again and listed["wall_s"] >= round(sum(paid), 3)
+        assert Decimal(listed["spent_usd"]) == sum(each.spent_usd for each in on.receipts())
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
