@@ -25,6 +25,7 @@ from shoestring.cli.options import (
     given_options,
 )
 from shoestring.cli.world_source import WorldSource, absolute
+from shoestring.commands.program import check_program
 from shoestring.config.world import World
 from shoestring.core import store_layout
 from shoestring.core.errors import UsageError
@@ -36,7 +37,6 @@ from shoestring.reporting import number_text
 from shoestring.reporting.summary import RunSummary
 from shoestring.runtime.admission.first_request import RunRequest
 from shoestring.runtime.launch.command_run import (
-    check_command,
     command_request,
     exec_here,
     resumed_command,
@@ -123,7 +123,7 @@ def exec_and_exit(
 ) -> None:
     """Run the command, print its end, and exit with its exit code. `given`: the world's options."""
     assert request.command is not None
-    check_command(request.command)
+    check_program(Path(request.command.folder), request.command.argv[0])
     stdout = own_stdout() if as_json else None
     receipt = exec_here(world, request, options)
     if stdout is not None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal
 from getpass import getuser
-from pathlib import Path
 
 from shoestring.config.world import World
 from shoestring.core import store_layout
@@ -72,17 +70,6 @@ def resumed_command(
     return request.with_terms(
         budget_usd=last_usd if budget_usd is None else budget_usd, deadline_s=deadline_s or last_deadline_s
     )
-
-
-def check_command(command: Command) -> None:
-    """Raise UsageError if the folder or the program of a command is not there, before anything is paid."""
-    folder = Path(command.folder)
-    if not folder.is_dir():
-        raise UsageError(f"{folder} is not there any longer, and the command runs in it")
-    program = command.argv[0]
-    found = shutil.which(str(folder / program) if "/" in program else program)
-    if found is None:
-        raise UsageError(f"{program}: there is no such program, or it cannot be run")
 
 
 def exec_here(world: World, request: RunRequest, options: LaunchOptions) -> Receipt:
