@@ -224,7 +224,7 @@ class LoopSession:
 
     def _load(self, state: dict[str, Any]) -> None:
         try:
-            self.trained.load(state)
+            self.trained.load(state, f"in {self.loop.folder}")
             # One of an earlier version has none.
             load_all(self.loop.kept, state.get("kept", []), "kept")
         except (RuntimeError, ValueError, KeyError) as error:

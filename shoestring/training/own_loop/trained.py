@@ -9,6 +9,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from shoestring.core.errors import UsageError
+from shoestring.core.text import join_names
 from shoestring.training.own_loop.rates.rate_hook import RateHook
 from shoestring.training.own_loop.rates.schedulers import (
     all_schedulers,
@@ -71,12 +72,37 @@ class Trained:
         return {
             "model": models[0] if len(models) == 1 else models,
             "optimizer": optimizers[0] if len(optimizers) == 1 else optimizers,
+            "optimizer_classes": self.optimizer_classes,
         }
 
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Restore what `state` returned. Raises RuntimeError, ValueError or KeyError: it is of others."""
+    @property
+    def optimizer_classes(self) -> list[str]:
+        return [type(each).__name__ for each in self.optimizers]
+
+    def load(self, state: Mapping[str, Any], where: str) -> None:
+        """Restore what `state` returned. `where`: the place of the checkpoint.
+
+        Raises:
+            UsageError: it is of optimizers of other classes.
+            RuntimeError, ValueError, KeyError: it is of others.
+        """
         load_all(self.models, state["model"], "model")
+        check_optimizers(state.get("optimizer_classes"), self.optimizer_classes, where)
         load_all(self.optimizers, state["optimizer"], "optimizer")
+
+
+def check_optimizers(saved: Any, found: Sequence[str], where: str) -> None:
+    """Check that a checkpoint has the states of such optimizers. `saved`: their classes; None: an earlier
+    version wrote it. `found`: those of the script.
+
+    Raises:
+        UsageError: it has those of others, which PyTorch would load.
+    """
+    if saved is not None and saved != found:
+        raise UsageError(
+            f"the checkpoint {where} is of another optimizer: it has the state of {join_names(saved)}, and "
+            f"the script trains with {join_names(found)}: name another folder for checkpoints, or delete it"
+        )
 
 
 def load_all(objects: Sequence[Stateful], saved: Any, name: str) -> None:

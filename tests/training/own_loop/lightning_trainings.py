@@ -56,6 +56,11 @@ class TimedModule(lightning.LightningModule):  # type: ignore[misc,unused-ignore
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
 
+class WithAdam(TimedModule):
+    def configure_optimizers(self) -> Any:
+        return torch.optim.Adam(self.parameters(), lr=PEAK)
+
+
 class TwoOptimizers(TimedModule):
     """Manual optimisation: one optimizer steps at each batch, the other at every second."""
 

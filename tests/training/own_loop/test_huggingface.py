@@ -182,6 +182,17 @@ def test_a_changed_model_is_named_at_a_restart(tmp_path: Path) -> None:
         changed.run(budget)
 
 
+def test_another_optimizer_is_named_at_a_restart(tmp_path: Path) -> None:
+    first = SmallTrainer(tmp_path)
+    first.run(budget_of(first, 30))
+    changed = SmallTrainer(tmp_path, arguments={"optim": "sgd"}, resumes=True)
+    with pytest.raises(
+        UsageError, match="it has the state of AdamW, and the script trains with SGD: name another"
+    ):
+        changed.run(budget_of(changed, 300))
+    assert changed.log.rates == []
+
+
 def test_sigterm_ends_a_training_with_a_checkpoint_and_is_handled_by_the_script_afterwards(
     tmp_path: Path,
 ) -> None:

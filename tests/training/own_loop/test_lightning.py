@@ -18,7 +18,16 @@ from torch.utils.data import DataLoader, IterableDataset
 
 pytest.importorskip("lightning")
 
-from lightning_trainings import BATCH, PEAK, ROWS, LightningTraining, TimedModule, TwoOptimizers, loader
+from lightning_trainings import (
+    BATCH,
+    PEAK,
+    ROWS,
+    LightningTraining,
+    TimedModule,
+    TwoOptimizers,
+    WithAdam,
+    loader,
+)
 from small_trainings import Killed, kill_at, survives_sigterm
 
 from shoestring.budget import Budget, lightning_callback
@@ -150,6 +159,18 @@ def test_a_changed_module_is_named_at_a_restart(tmp_path: Path) -> None:
     changed.module = TimedModule(changed.clock, width=2)
     with pytest.raises(UsageError, match="is of another model: name another folder"):
         changed.run(budget_of(changed, 300))
+
+
+def test_another_optimizer_is_named_at_a_restart(tmp_path: Path) -> None:
+    first = LightningTraining(tmp_path)
+    first.run(budget_of(first, 30))
+    changed = LightningTraining(tmp_path, resumes=True)
+    changed.module = WithAdam(changed.clock)
+    with pytest.raises(
+        UsageError, match="it has the state of SGD, and the script trains with Adam: name another"
+    ):
+        changed.run(budget_of(changed, 300))
+    assert changed.made.rates == []
 
 
 def test_sigterm_ends_lightning_with_a_checkpoint(tmp_path: Path) -> None:

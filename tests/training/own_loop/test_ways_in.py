@@ -99,6 +99,24 @@ def test_two_optimizers_share_a_schedule_and_are_resumed(tmp_path: Path) -> None
         assert all(torch.equal(a, b) for a, b in zip(mine.parameters(), theirs.parameters(), strict=True))
 
 
+def test_the_checkpoint_of_another_optimizer_is_refused_and_another_folder_is_accepted(
+    tmp_path: Path,
+) -> None:
+    first = SmallTraining()
+    first.run(budget_of(first, 30, tmp_path / "first"))
+    other = SmallTraining()
+    other.optimizer = torch.optim.Adam(other.model.parameters(), lr=PEAK)
+    with pytest.raises(UsageError) as refused:
+        other.run(budget_of(other, 1000, tmp_path / "first"))
+    assert str(refused.value) == (
+        f"the checkpoint in {tmp_path / 'first'} is of another optimizer: it has the state of SGD, and the "
+        "script trains with Adam: name another folder for checkpoints, or delete it"
+    )
+    assert other.rates == []
+    other.run(budget_of(other, 50, tmp_path / "second"))
+    assert other.rates
+
+
 def test_a_checkpoint_of_one_optimizer_is_none_of_two(tmp_path: Path) -> None:
     training = SmallTraining()
     training.run(budget_of(training, 30, tmp_path))

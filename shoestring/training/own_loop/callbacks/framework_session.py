@@ -14,6 +14,7 @@ from shoestring.training.own_loop.checkpoints.saved_state import ranks_of, resto
 from shoestring.training.own_loop.loading.loader_workers import separate_workers
 from shoestring.training.own_loop.pacer import NextStep, Pacer
 from shoestring.training.own_loop.rates.rate_hook import RateHook
+from shoestring.training.own_loop.trained import check_optimizers
 
 
 class FrameworkSession:
@@ -28,7 +29,7 @@ class FrameworkSession:
         self.loop.belong_to(self, ending)
         separate_workers()
         self.pacer: Pacer | None = None
-        self._fingerprint = ""
+        self._fingerprint, self._optimizer_classes = "", list[str]()
         self._marked_s = self.loop.monotonic_s()
         self._model: nn.Module | None = None
 
@@ -40,11 +41,14 @@ class FrameworkSession:
         """Begin or continue the training. `saved`: the facts of its checkpoint.
 
         Raises:
-            UsageError: the budget has trained another model.
+            UsageError: the budget has trained another model, or the checkpoint is of another optimizer.
         """
         if self._model is not None and self._model is not model:
             raise UsageError("a budget belongs to one training: make another Budget for another one")
-        self._model, self._fingerprint = model, fingerprint(model)
+        classes = [hook.optimizer_class for hook in hooks]
+        if saved:
+            check_optimizers(saved.get("optimizer_classes"), classes, str(self.loop.resumes_from))
+        self._model, self._fingerprint, self._optimizer_classes = model, fingerprint(model), classes
         self.close()
         loop = self.loop
         ranks = ranks_of(loop)
@@ -57,7 +61,8 @@ class FrameworkSession:
 
     def facts(self) -> dict[str, Any]:
         """Return what a later attempt needs, as plain values."""
-        return {**state_of_loop(self.loop), "model": self._fingerprint}
+        of_others = {"model": self._fingerprint, "optimizer_classes": self._optimizer_classes}
+        return {**state_of_loop(self.loop), **of_others}
 
     def check_model(self, model: nn.Module, saved: Mapping[str, Any], where: object) -> None:
         """Raise UsageError where a checkpoint is of another model."""
