@@ -12,18 +12,18 @@ import os
 import shutil
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from pydantic import Field, ValidationError
 
+from shoestring.commands.folder_files import OpenFile, left_out_text, open_file, scan_folder, shown_path
 from shoestring.core import store_layout
 from shoestring.core.errors import DataError, NotInStore, StageStopped
 from shoestring.core.interfaces import Store
 from shoestring.core.record import Record, StoredRecord, record_bytes, validation_message
 
-UNFINISHED = (".new", ".tmp")
-"""Names of files that a program writes before it renames them end like this; they are not kept."""
 QUIET_S = 0.5
 """A program that has not changed a file for this long has probably finished writing them."""
 LOOK_EVERY_S = 0.1
@@ -32,14 +32,21 @@ UNKNOWN_BYTES_PER_S = 50e6
 
 
 class KeptFile(Record):
-    """A file as it was copied. `part`: the number of its object."""
+    """A file as it was copied. `part`: the number of its object. `is_quoted`: its path is not UTF-8, and
+    `path` has its bytes as a URL would, like `%FF.bin`.
+    """
 
     path: str = Field(min_length=1)
+    is_quoted: bool = Field(False, exclude_if=lambda quoted: not quoted)
     attempt: int
     part: int = Field(ge=0)
     sha256: str
     size_bytes: int = Field(ge=0)
     mode: int = 0o644
+
+    @property
+    def path_bytes(self) -> bytes:
+        return unquote_to_bytes(self.path) if self.is_quoted else self.path.encode()
 
 
 class KeptFiles(StoredRecord):
@@ -49,87 +56,86 @@ class KeptFiles(StoredRecord):
     files: tuple[KeptFile, ...] = ()
 
 
-Look = dict[str, tuple[int, int]]
-"""Path below the folder -> size in bytes and time of the last change in nanoseconds."""
-
-
 class CheckpointFiles:
     """The folder `$SHOESTRING_CHECKPOINTS` of one attempt, and its copy in the store.
 
-    `kept`: the newest copy. `bytes_per_s`: how quickly the last one reached the store.
+    `kept`: the newest copy. `bytes_per_s`: how quickly the last one reached the store. `left_out`: a
+    sentence on what the last call of `save` found in the folder and cannot keep; empty: nothing.
     """
 
     def __init__(self, store: Store, run_id: str, stage: str, attempt: int, folder: Path) -> None:
         self.kept = KeptFiles(attempt=attempt)
         self.bytes_per_s = UNKNOWN_BYTES_PER_S
+        self.left_out = ""
         self._store, self._run_id, self._stage = store, run_id, stage
         self._attempt, self._folder = attempt, folder
-        self._copied: Look = {}
+        self._copied: dict[bytes, tuple[int, int]] = {}
 
     def restore(self) -> int:
         """Write the files of the newest copy into the folder; return how many.
 
-        Raises DataError: the copy is damaged; StageStopped: a newer attempt made it.
+        Raises DataError: the copy is damaged, or a file would be written outside; StageStopped: a newer
+        attempt made it.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         self.kept = self._newest() or self.kept
         for file in self.kept.files:
-            target = self._folder / file.path
-            if not target.resolve().is_relative_to(self._folder.resolve()):
-                raise DataError(f"{file.path} leads out of the folder of checkpoints")
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(self._store.fetch(self._key(file)), target)
-            target.chmod(file.mode)
-            if digest_of(target) != file.sha256:
-                raise DataError(f"the stored copy of {file.path} is damaged: delete it, or begin a new run")
-        self._copied = self._look()
+            shown = shown_path(file.path_bytes)
+            target = open_file(self._folder, file.path_bytes, create=True)
+            if target is None:
+                raise DataError(f"{shown} leads out of the folder of checkpoints")
+            with target, self._store.fetch(self._key(file)).open("rb") as source:
+                shutil.copyfileobj(source, target, 1 << 20)
+                target.seek(0)
+                if digest_of(target) != file.sha256:
+                    raise DataError(f"the stored copy of {shown} is damaged: delete it, or begin a new run")
+                os.fchmod(target.fileno(), file.mode)
+        self._copied = scan_folder(self._folder).files
         return len(self.kept.files)
 
     def size_to_copy(self) -> int:
         """Return the bytes that the next copy has to move."""
-        return sum(
-            size for path, (size, changed) in self._look().items() if self._is_new(path, size, changed)
-        )
+        files = scan_folder(self._folder).files
+        return sum(size for path, (size, changed) in files.items() if self._is_new(path, size, changed))
 
     def save_when_quiet(self, wait: Callable[[float], object]) -> bool:
         """Copy the files, if some are new, at the first moment when none has changed for `QUIET_S`; return
         whether it did. `wait` waits for seconds, and returns true at the end of the command.
         """
-        seen, quiet_s = self._look(), 0.0
+        seen, quiet_s = scan_folder(self._folder).files, 0.0
         while seen != self._copied and quiet_s < QUIET_S:
             if wait(LOOK_EVERY_S):
                 return False
             quiet_s += LOOK_EVERY_S
-            if (now := self._look()) != seen:
+            if (now := scan_folder(self._folder).files) != seen:
                 seen, quiet_s = now, 0.0
-        try:
-            return self.save()
-        except FileNotFoundError:
-            # The command deleted one of them.
-            return False
+        return self.save()
 
     def save(self) -> bool:
         """Copy what is new or has changed, and drop what is gone; return whether there was anything.
 
         Raises StoreError, StoreFull; StageStopped: a newer attempt has made a copy, which stays.
         """
-        found = self._look()
-        if found == self._copied:
+        scan = scan_folder(self._folder)
+        found, self.left_out = scan.files, left_out_text(scan.left_out)
+        # The last copy stays if the folder is now a link, or cannot be read.
+        if found == self._copied or b"" in scan.left_out:
             return False
         self._newest()
         began_s, moved = time.monotonic(), 0
-        before = {file.path: file for file in self.kept.files}
+        before = {file.path_bytes: file for file in self.kept.files}
         taken = {file.part for file in self.kept.files if file.attempt == self._attempt}
         files = list[KeptFile]()
         for path, (size, changed) in sorted(found.items()):
             kept = before.get(path)
             if kept is None or self._is_new(path, size, changed):
                 part = next(number for number in range(len(taken) + 1) if number not in taken)
-                kept = self._put(path, part)
+                if (kept := self._put(path, part)) is None:
+                    return False
                 taken.add(part)
                 moved += kept.size_bytes
             files.append(kept)
-        if self._look() != found:
+        if scan_folder(self._folder).files != found:
             # The command wrote meanwhile, so the copies may belong to different moments.
             return False
         self.kept = KeptFiles(attempt=self._attempt, files=tuple(files))
@@ -158,41 +164,39 @@ class CheckpointFiles:
             raise StageStopped(f"attempt {found.attempt} of this command has begun", "lost")
         return found
 
-    def _put(self, path: str, part: int) -> KeptFile:
-        source = self._folder / path
-        info = source.stat()
-        file = KeptFile(
-            path=path,
-            attempt=self._attempt,
-            part=part,
-            sha256=digest_of(source),
-            size_bytes=info.st_size,
-            mode=stat.S_IMODE(info.st_mode),
-        )
-        self._store.put(self._key(file), source)
+    def _put(self, path: bytes, part: int) -> KeptFile | None:
+        """Copy a file. Returns None: it is gone, or something else has its name now."""
+        if (source := open_file(self._folder, path)) is None:
+            return None
+        text, is_quoted = path_text(path)
+        with source:
+            info = os.fstat(source.fileno())
+            file = KeptFile(
+                path=text,
+                is_quoted=is_quoted,
+                attempt=self._attempt,
+                part=part,
+                sha256=digest_of(source),
+                size_bytes=info.st_size,
+                mode=stat.S_IMODE(info.st_mode),
+            )
+            source.seek(0)
+            # By its name, the store could find another file.
+            self._store.put(self._key(file), Path(f"/dev/fd/{source.fileno()}"))
         return file
 
-    def _is_new(self, path: str, size: int, changed: int) -> bool:
+    def _is_new(self, path: bytes, size: int, changed: int) -> bool:
         return self._copied.get(path) != (size, changed)
 
-    def _look(self) -> Look:
-        found: Look = {}
-        for path in self._regular_files():
-            try:
-                info = path.lstat()
-            except OSError:
-                # It was deleted meanwhile.
-                continue
-            if stat.S_ISREG(info.st_mode):
-                found[str(path.relative_to(self._folder))] = (info.st_size, info.st_mtime_ns)
-        return found
 
-    def _regular_files(self) -> Iterator[Path]:
-        for folder, _, names in os.walk(self._folder):
-            yield from (Path(folder, name) for name in names if not name.endswith(UNFINISHED))
+def path_text(path: bytes) -> tuple[str, bool]:
+    """Return a path as text, and whether it had to be quoted."""
+    try:
+        return path.decode(), False
+    except UnicodeDecodeError:
+        return quote_from_bytes(path), True
 
 
-def digest_of(path: Path) -> str:
-    """Return the SHA-256 digest of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def digest_of(file: OpenFile) -> str:
+    """Return the SHA-256 digest of the rest of a file."""
+    return hashlib.file_digest(file, "sha256").hexdigest()

@@ -286,7 +286,7 @@ class StageOutcome(Record):
     # Rows that an earlier version of the data set had, and that took no work.
     reused_rows: Count = Field(0, exclude_if=lambda rows: not rows)
     metrics: dict[str, float] = Field({})
-    stop_reason: str = Field("", description="why it stopped before all work was done; empty: all was done")
+    stop_reason: str = Field("", description="why it stopped early, and any problem with the files it keeps")
     only_its_run: bool = Field(
         False,
         exclude_if=lambda only: not only,

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from shutil import rmtree
 
 from shoestring.commands.budget_writer import BudgetWriter, EarlierAttempts
 from shoestring.commands.checkpoint_files import CheckpointFiles
@@ -24,6 +23,7 @@ from shoestring.core.receipt import Receipt
 from shoestring.core.types import Need, StageOutcome
 from shoestring.data.job import DEFAULT_GRACE_S, Command
 from shoestring.data.run_records import read_records
+from shoestring.data.storage.scratch_files import remove_folder
 from shoestring.spending.budget_file import BUDGET_VARIABLE, CHECKPOINTS_VARIABLE, PROGRESS_VARIABLE
 from shoestring.stages.work import CommandWork, StageProgress
 
@@ -152,7 +152,7 @@ class CommandRun:
                 group.kill()
         self.save_at_end()
         # On a disk that these files filled, the result of this attempt would find no place.
-        rmtree(self.folder, ignore_errors=True)
+        remove_folder(self.folder)
         return self.outcome(group)
 
     def look(self, group: CommandGroup) -> None:
@@ -255,22 +255,23 @@ class CommandRun:
             own_code = self.readers.code_after_term(code, group.pid, was_read=self.budget.was_read)
             # None: the signal has ended it.
             reason, code = (reason, code) if own_code is None else ("", own_code)
-        fault = f"; its files could not be copied: {self.copy_fault}" if self.copy_fault else ""
+        fault = f"its files could not be copied: {self.copy_fault}" if self.copy_fault else ""
+        notes = [note for note in (fault, self.files.left_out) if note]
         if reason:
             # Its supervisor has a reason of its own.
             why = "" if reason == ASKED else f"{reason}: "
-            raise StageStopped(f"{why}{self.what_is_kept()}{fault}", cause)
+            raise StageStopped("; ".join((f"{why}{self.what_is_kept()}", *notes)), cause)
         if code:
-            raise CommandFailed(f"the command ended with exit code {code}{fault}", code)
+            raise CommandFailed("; ".join((f"the command ended with exit code {code}", *notes)), code)
         progress, outputs = self.stage_progress(), read_outputs(self.command)
+        own_end = ["it stopped by itself when its budget was used up"] if self.told_to_stop else []
+        key = store_layout.checkpoint_pointer(self.work.run_id, self.work.stage)
         return StageOutcome(
-            key=store_layout.checkpoint_pointer(self.work.run_id, self.work.stage)
-            if self.files.kept.files
-            else "",
+            key=key if self.files.kept.files else "",
             artifact=outputs.save(self.work.store),
             samples=progress.samples,
             metrics=progress.quality | outputs.metrics,
-            stop_reason="it stopped by itself when its budget was used up" if self.told_to_stop else "",
+            stop_reason="; ".join((*own_end, *notes)),
             only_its_run=True,
         )
 

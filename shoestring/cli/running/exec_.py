@@ -180,6 +180,8 @@ def end_as(receipt: Receipt, summary: RunSummary, given: str) -> None:
     if receipt.status != "done":
         left_usd = max(Decimal(0), summary.budget_usd - summary.spent_usd)
         lines += [f"shoestring: {receipt.reason}", advice(receipt, left_usd, given)]
+    elif receipt.outcome and receipt.outcome.stop_reason:
+        lines.append(f"shoestring: {receipt.outcome.stop_reason}")
     typer.echo("\n".join(lines), err=True)
     if receipt.status != "done":
         raise typer.Exit(1 if receipt.exit_code is None else receipt.exit_code)

@@ -6,7 +6,10 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import stat
+import subprocess
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -56,6 +59,16 @@ def read_scratch_file(path: Path, kind: type[R]) -> R | None:
     except ValidationError as error:
         message = validation_message(error)[:MAX_MESSAGE_CHARS]
         raise DataError(f"{path.name} is not a {kind.__name__}: {message}") from error
+
+
+def remove_folder(folder: Path) -> None:
+    """Delete a folder and all that is in it, as far as that is permitted."""
+    # Python's function has one call and one open handle for each of the folders in one another.
+    with suppress(RecursionError):
+        shutil.rmtree(folder, ignore_errors=True)
+    if folder.is_dir() and not folder.is_symlink():
+        with suppress(OSError):
+            subprocess.run(["rm", "-rf", "--", folder], stderr=subprocess.DEVNULL)
 
 
 def _open_at_once(path: str, flags: int) -> int:

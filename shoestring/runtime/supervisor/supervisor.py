@@ -23,7 +23,7 @@ from shoestring.backends.processes import ProcessTree
 from shoestring.core.errors import StageFailed, StageStopped
 from shoestring.core.pod_ref import LAUNCHER_VARIABLE, LocalProcess, PodRef
 from shoestring.core.record import record_bytes
-from shoestring.data.storage.scratch_files import write_whole
+from shoestring.data.storage.scratch_files import remove_folder, write_whole
 from shoestring.runtime.records.world_ledger import world_ledger
 from shoestring.runtime.supervisor.attempt import Attempt
 from shoestring.runtime.supervisor.attempt_lock import heartbeats
@@ -254,7 +254,10 @@ def check_child(attempt: Attempt, pid: int, scratch: Path, monitor: MigrationMon
 def scratch_folder() -> Iterator[Path]:
     """Yield a folder for the child's files. What the child left there does not keep it from being deleted."""
     with tempfile.TemporaryDirectory(prefix="shoestring-", ignore_cleanup_errors=True) as folder:
-        yield Path(folder)
+        try:
+            yield Path(folder)
+        finally:
+            remove_folder(Path(folder))
 
 
 def supervise(attempt: Attempt, world_argument: str) -> ChildResult:
