@@ -22,7 +22,9 @@ from pydantic import Field, model_validator
 from shoestring.backends.folder_store import FolderStore
 from shoestring.backends.processes import (
     boot_fraction_s,
+    find_process,
     least_busy_cores,
+    process_ref,
     thread_variables,
 )
 from shoestring.backends.sources.obstore_sources import ObstoreSources
@@ -179,14 +181,7 @@ class LocalCluster:
             # This machine cannot see the process. The run's own machine settles it.
             return PodLifetime(alive=True)
         started_at = datetime.fromtimestamp(pod.created_ms / 1000 + boot_fraction_s(), UTC)
-        try:
-            process = psutil.Process(pod.pid)
-            is_same = abs(int(process.create_time() * 1000) - pod.created_ms) < 1000
-            return PodLifetime(
-                alive=is_same and process.status() != psutil.STATUS_ZOMBIE, started_at=started_at
-            )
-        except psutil.NoSuchProcess:
-            return PodLifetime(alive=False, started_at=started_at)
+        return PodLifetime(alive=find_process(pod) is not None, started_at=started_at)
 
 
 class WallClock:
@@ -203,8 +198,7 @@ class WallClock:
 
 
 def this_process() -> LocalProcess:
-    process = psutil.Process()
-    return LocalProcess(socket.gethostname(), process.pid, int(process.create_time() * 1000))
+    return process_ref(psutil.Process())
 
 
 def default_world_path() -> Path:

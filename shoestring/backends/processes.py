@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -17,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+
+from shoestring.core.pod_ref import LocalProcess
 
 PR_SET_CHILD_SUBREAPER = 36
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -54,7 +57,7 @@ def descendants(pid: int) -> list[psutil.Process]:
             return psutil.Process(pid).children(recursive=True)
         return []
     for _ in range(MAX_READS):
-        found, children = _below(pid), set(_children(pid))
+        found, children = _below(pid), set(child_ids(pid))
         # Where a process ended meanwhile, what it had started may have come to this parent, and is missing.
         if children <= {each.pid for each in found}:
             break
@@ -63,13 +66,27 @@ def descendants(pid: int) -> list[psutil.Process]:
 
 def _below(pid: int) -> list[psutil.Process]:
     # Reading all of /proc, as psutil does, takes 30 times as long.
-    found, ahead = [], list(_children(pid))
+    found, ahead = [], list(child_ids(pid))
     while ahead:
         pid = ahead.pop(0)
         with contextlib.suppress(psutil.NoSuchProcess):
             found.append(psutil.Process(pid))
-            ahead += _children(pid)
+            ahead += child_ids(pid)
     return found
+
+
+def find_process(pod: LocalProcess) -> psutil.Process | None:
+    """Return the process of this machine that stands for a pod; None: it has ended."""
+    try:
+        process = psutil.Process(pod.pid)
+        is_same = abs(int(process.create_time() * 1000) - pod.created_ms) < 1000
+        return process if is_same and not _is_zombie(process) else None
+    except psutil.NoSuchProcess:
+        return None
+
+
+def process_ref(process: psutil.Process) -> LocalProcess:
+    return LocalProcess(socket.gethostname(), process.pid, int(process.create_time() * 1000))
 
 
 def is_running(process: psutil.Process) -> bool:
@@ -79,7 +96,7 @@ def is_running(process: psutil.Process) -> bool:
 
 def end_descendants() -> None:
     """Kill all descendants of this process."""
-    _end_children(os.getpid())
+    _end_own_children()
     _end(lambda: descendants(os.getpid()))
 
 
@@ -126,7 +143,7 @@ class ProcessTree:
         """Kill them all, and adopt no more. The caller has waited for its own children."""
         others, due_s = {pid for pid, _ in self._others}, time.monotonic() + END_TIMEOUT_S
         while time.monotonic() < due_s:
-            _end_children(os.getpid(), others)
+            _end_own_children(others)
             if not (running := self.processes()):
                 break
             _kill(running)
@@ -147,23 +164,32 @@ def _end(find: Callable[[], list[psutil.Process]]) -> None:
         time.sleep(POLL_S)
 
 
-def _end_children(parent: int, others: Collection[int] = ()) -> None:
-    """Kill the children of a process, without `others`, until all are dead; reap those of this process.
-    Linux only.
+def _end_own_children(others: Collection[int] = ()) -> None:
+    """Kill the children of this process, without `others`, and reap them, until there is none. Linux only.
 
     A process that lives only to start the next one has ended before its age is read. So only ids are used
-    here: none is given to another process before its parent has waited for it.
+    here: none is given to another process before its parent has waited for it. And nothing else is done, so
+    that a round is shorter than the life of such a process.
     """
-    killed, dying, due_s = set(others), set[int](), time.monotonic() + END_TIMEOUT_S
-    while time.monotonic() < due_s and ((found := set(_children(parent)) - killed) or dying):
+    own_pid, due_s = os.getpid(), time.monotonic() + END_TIMEOUT_S
+    while (found := set(child_ids(own_pid)) - {*others}) and time.monotonic() < due_s:
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        for pid in found:
+            _reap(pid)
+
+
+def _end_children(parent: int) -> None:
+    """Kill the children of another process, which is stopped, until all are dead. Linux only."""
+    killed, dying, due_s = set[int](), set[int](), time.monotonic() + END_TIMEOUT_S
+    while time.monotonic() < due_s and ((found := set(child_ids(parent)) - killed) or dying):
         for pid in found:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         # What a process started is a child of its parent once it is dead, not earlier.
         dead = {pid for pid in dying if _is_dead(pid)}
         killed, dying = killed | found, (dying | found) - dead
-        if parent == os.getpid():
-            killed -= {pid for pid in dead if _reap(pid)}
 
 
 def _reap(pid: int) -> bool:
@@ -194,7 +220,7 @@ def _is_zombie(process: psutil.Process) -> bool:
         return True
 
 
-def _children(pid: int) -> Iterator[int]:
+def child_ids(pid: int) -> Iterator[int]:
     with contextlib.suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
             with contextlib.suppress(OSError):

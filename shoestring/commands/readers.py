@@ -80,6 +80,18 @@ class BudgetReaders:
                     self._codes[pid] = left[-1]
         return self._codes.get(pid)
 
+    def reap_adopted(self, command_pid: int) -> None:
+        """Wait for the children of this process that have ended, except the command; keep the codes of
+        readers.
+
+        They became its children when their own parents ended. A thousand of them make each look at the
+        processes of this machine slow.
+        """
+        while (pid := ended_child()) not in (None, command_pid):
+            code = exit_code(os.waitpid(pid, 0)[1])
+            if (self._folder / str(pid)).exists():
+                self._codes[pid] = code
+
     def _marks(self) -> Iterable[tuple[int, Path]]:
         return [(int(each.name), each) for each in self._folder.iterdir() if each.name.isdecimal()]
 
@@ -108,6 +120,17 @@ def is_running(process: psutil.Process) -> bool:
         return process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def ended_child() -> int | None:
+    """Return the id of a child of this process that has ended; None: there is none."""
+    # macOS has no such call in Python 3.11, and no process adopts another one there.
+    if not hasattr(os, "waitid"):
+        return None
+    with contextlib.suppress(ChildProcessError):
+        found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        return found.si_pid if found else None
+    return None
 
 
 def exit_code(status: int) -> int:

@@ -127,7 +127,6 @@ class CommandRun:
             CHECKPOINTS_VARIABLE: str(self.folder),
             PROGRESS_VARIABLE: str(places / "progress.json"),
         }
-        self.restored = 0
         self.stopped = ("", "")
         self.copy_fault = ""
         self.told_to_stop = False
@@ -136,7 +135,7 @@ class CommandRun:
         self._copy_size = 0
 
     def run(self) -> StageOutcome:
-        self.restored = self.files.restore()
+        self.files.restore()
         self.write_budget()
         folder = Path(self.command.folder) if self.command.folder else None
         group = CommandGroup(self.command.argv, self.variables, folder)
@@ -157,6 +156,7 @@ class CommandRun:
 
     def look(self, group: CommandGroup) -> None:
         """Stop the command when it is time to; write its budget and report its progress."""
+        self.readers.reap_adopted(group.pid)
         now_s = self.work.clock.monotonic_s()
         if self._terminated_s is None and (reason := self.stop_reason(now_s)) != ("", ""):
             self.stopped, self._terminated_s = reason, now_s

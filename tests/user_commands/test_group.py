@@ -1,4 +1,4 @@
-"""A process group that is asked to end: what reads the output of a training goes on until it ends."""
+"""A process group that is asked to end: what reads the output of a training continues until that ends."""
 
 from __future__ import annotations
 

@@ -41,6 +41,7 @@ from shoestring.runtime.launch.command_run import (
     exec_here,
     resumed_command,
 )
+from shoestring.runtime.launch.command_watcher import CommandWatcher, command_watcher
 from shoestring.runtime.launch.local_run import LaunchOptions, is_done
 from shoestring.runtime.launch.local_world import check_runnable
 from shoestring.stages.command import ENDED_BY_DEADLINE
@@ -79,6 +80,7 @@ ResumeOption = Annotated[
 
 
 def exec_command(
+    context: typer.Context,
     command: CommandArgument = None,
     budget: BudgetOption = None,
     deadline: DeadlineOption = None,
@@ -100,7 +102,10 @@ def exec_command(
     its progress to $SHOESTRING_PROGRESS. The exit code is that of the command if it ended by itself. With
     --json, what the command prints goes to stderr.
     """
-    opened = WorldSource(world, store).open_to_run()
+    source = WorldSource(world, store)
+    # It is forked before anything has a thread, such as an open store.
+    watcher = context.with_resource(command_watcher(partial(source.open, writes=True)))
+    opened = source.open_to_run()
     if resume:
         run_id, new_usd = named_command_run(opened.store, resume), budget_from_option(budget)
         request = resumed_command(opened, run_id, command or (), new_usd, deadline)
@@ -108,24 +113,27 @@ def exec_command(
         given = {"cores": cores, "gpu": gpu, "grace_s": grace}
         request = new_command(opened, command or [], budget, deadline, given, campaign, name)
     if resume and budget is None and not command and is_done(opened, request.run_id):
-        typer.echo(
-            f"{request.run_id} is done: with more money in --budget, or a command after --, it starts again",
-            err=True,
-        )
+        more = "with more money in --budget, or a command after --, it starts again"
+        typer.echo(f"{request.run_id} is done: {more}", err=True)
         return
     tell = partial(typer.echo, err=True)
     options = LaunchOptions(local_world_path(world), absolute(store), Path(), None, wait, tell)
-    exec_and_exit(opened, request, options, given_options(world, store, None), as_json)
+    exec_and_exit(opened, request, options, watcher, given_options(world, store, None), as_json)
 
 
 def exec_and_exit(
-    world: World, request: RunRequest, options: LaunchOptions, given: str, as_json: bool
+    world: World,
+    request: RunRequest,
+    options: LaunchOptions,
+    watcher: CommandWatcher,
+    given: str,
+    as_json: bool,
 ) -> None:
     """Run the command, print its end, and exit with its exit code. `given`: the world's options."""
     assert request.command is not None
     check_program(Path(request.command.folder), request.command.argv[0])
     stdout = own_stdout() if as_json else None
-    receipt = exec_here(world, request, options)
+    receipt = exec_here(world, request, options, watcher)
     if stdout is not None:
         os.write(stdout, record_bytes(receipt))
     end_as(receipt, read_record(world.store, store_layout.summary(request.run_id), RunSummary), given)

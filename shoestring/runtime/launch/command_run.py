@@ -28,6 +28,7 @@ from shoestring.runtime.admission.approvals import previous_request
 from shoestring.runtime.admission.first_request import RunRequest
 from shoestring.runtime.admission.stage_budgets import stage_budgets
 from shoestring.runtime.admission.stage_request import StageInputs
+from shoestring.runtime.launch.command_watcher import CommandWatcher
 from shoestring.runtime.launch.local_run import (
     LaunchOptions,
     check_not_running,
@@ -38,6 +39,7 @@ from shoestring.runtime.launch.run_request import new_run_id
 from shoestring.runtime.route_step.route import decide_and_reserve
 from shoestring.runtime.settlement.settle import settle_abandoned, settle_run
 from shoestring.runtime.supervisor.run_stage import run_stage
+from shoestring.runtime.supervisor.spend_limits import WatchedCommand
 from shoestring.stages.command import need_of
 
 
@@ -72,7 +74,7 @@ def resumed_command(
     )
 
 
-def exec_here(world: World, request: RunRequest, options: LaunchOptions) -> Receipt:
+def exec_here(world: World, request: RunRequest, options: LaunchOptions, watcher: CommandWatcher) -> Receipt:
     """Run a command to its end, and return the receipt of this attempt.
 
     Raises:
@@ -80,13 +82,14 @@ def exec_here(world: World, request: RunRequest, options: LaunchOptions) -> Rece
         UsageError: another process still drives the run.
     """
     check_not_running(world, request.run_id)
-    with environment_of_run(world, options):
+    with environment_of_run(world, options, watcher.pod):
         for sentence in settle_abandoned(world):
             options.notify(sentence)
         is_new = not any(world.store.list(store_layout.run_record(request.run_id)))
+        watcher.send(WatchedCommand(request.run_id))
         try:
             run = start_run(world, request, options)
-            drive_command(world, run, request, options)
+            drive_command(world, run, request, options, watcher)
         except Refused as error:
             if any(world.store.list(store_layout.run_record(request.run_id))):
                 publish(world.store, request.run_id)
@@ -113,12 +116,16 @@ def with_grace(world: World, request: RunRequest, error: BudgetTooSmall) -> Budg
     return BudgetTooSmall(error.budget_usd, error.smallest_usd, reasons)
 
 
-def drive_command(world: World, run: Run, request: RunRequest, options: LaunchOptions) -> None:
+def drive_command(
+    world: World, run: Run, request: RunRequest, options: LaunchOptions, watcher: CommandWatcher
+) -> None:
     """Reserve, supervise the command to its end, settle and publish. How it ended is in its receipt."""
     try:
         _, key = decide_and_reserve(world, run, request, StageInputs())
         with suppress(StageStopped, StageFailed):
-            run_stage(world, str(options.world_path.absolute()), run.run_id, key, {})
+            run_stage(
+                world, str(options.world_path.absolute()), run.run_id, key, {}, notify_watcher=watcher.send
+            )
     finally:
         settle_run(world, run.run_id)
         publish(world.store, run.run_id)

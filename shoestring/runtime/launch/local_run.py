@@ -14,7 +14,7 @@ from shoestring.backends.admitted_world import admitted_variable
 from shoestring.config.world import World
 from shoestring.core import store_layout
 from shoestring.core.errors import Refused, UsageError
-from shoestring.core.pod_ref import LAUNCHER_VARIABLE
+from shoestring.core.pod_ref import LAUNCHER_VARIABLE, PodRef
 from shoestring.core.receipt import Receipt
 from shoestring.data.run_records import Run, open_run, read_records
 from shoestring.reporting.live import follow
@@ -94,10 +94,15 @@ def is_done(world: World, run_id: str) -> bool:
 
 
 @contextlib.contextmanager
-def environment_of_run(world: World, options: LaunchOptions) -> Iterator[None]:
-    """Set the variables that every process of a run reads, and restore them at the end."""
+def environment_of_run(
+    world: World, options: LaunchOptions, launcher: PodRef | None = None
+) -> Iterator[None]:
+    """Set the variables that every process of a run reads, and restore them at the end.
+
+    `launcher`: the process without which the run is over; None: this one.
+    """
     with admitted_variable(world, options.world_path) as admitted:
-        values = {LAUNCHER_VARIABLE: str(world.pod)} | admitted
+        values = {LAUNCHER_VARIABLE: str(launcher or world.pod)} | admitted
         if options.store:
             values[STORE_VARIABLE] = str(options.store)
         before = {name: os.environ.get(name) for name in values}

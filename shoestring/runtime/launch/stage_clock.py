@@ -9,7 +9,6 @@ counts from the start of its supervisor. What its account has comes from `Accoun
 from __future__ import annotations
 
 import os
-import socket
 import threading
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -20,7 +19,7 @@ from typing import Any
 import psutil
 from pydantic import ValidationError
 
-from shoestring.backends.processes import descendants, end_tree, is_running
+from shoestring.backends.processes import descendants, end_tree, is_running, process_ref
 from shoestring.config.world import World
 from shoestring.core.attempt_id import AttemptId
 from shoestring.core.money import usd
@@ -69,7 +68,7 @@ class StageTree:
 
     @property
     def pod(self) -> LocalProcess:
-        return pod_of(self.supervisor)
+        return process_ref(self.supervisor)
 
     @property
     def highest_usd_per_hour(self) -> Decimal:
@@ -112,10 +111,6 @@ class StageTree:
             self.stopped_s = now_s
 
 
-def pod_of(process: psutil.Process) -> LocalProcess:
-    return LocalProcess(socket.gethostname(), process.pid, int(process.create_time() * 1000))
-
-
 @dataclass(slots=True)
 class StageClock:
     """The stages of one run on this machine. `trees` has those that ended, too."""
@@ -153,7 +148,10 @@ class StageClock:
 
     def _add(self, attempt_id: AttemptId, supervisor: psutil.Process, usd_per_hour: Decimal) -> None:
         clock = self.world.clock
-        age_s, now_s = self.world.cluster.lifetime(pod_of(supervisor)).age_s(clock.now()), clock.monotonic_s()
+        age_s, now_s = (
+            self.world.cluster.lifetime(process_ref(supervisor)).age_s(clock.now()),
+            clock.monotonic_s(),
+        )
         tree = StageTree(attempt_id, supervisor, now_s - age_s, now_s, usd_per_hour)
         tree.processes.update(descendants(supervisor.pid))
         self.trees.append(tree)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
@@ -21,8 +21,14 @@ from shoestring.data.job import Command
 from shoestring.data.run_records import Run
 from shoestring.routing.decision import Choice, Decision, reserved_later_s
 from shoestring.runtime.records.receipts import NO_USAGE
-from shoestring.runtime.supervisor.spend_limits import SpendLimits
-from shoestring.spending.exit_money import EXIT_REQUESTS, SETTLED_REQUESTS, exit_price_usd, seconds_usd
+from shoestring.runtime.supervisor.spend_limits import SpendLimits, WatchedCommand
+from shoestring.spending.exit_money import (
+    EXIT_REQUESTS,
+    EXIT_S,
+    SETTLED_REQUESTS,
+    exit_price_usd,
+    seconds_usd,
+)
 from shoestring.spending.heartbeat import HIGH_MEMORY_SHARE
 from shoestring.spending.meter import Meter, RateChanges
 from shoestring.stages.work import Origin, StageProgress
@@ -55,6 +61,7 @@ class Attempt:
         published: its result as the cache has it: another run's if that was first; known at the end.
         processes: everything that the stage started; None before its child starts.
         memory: the memory of its container, since its child started; None before that.
+        notify_watcher: informs the watcher of a command; None: it has none.
         memory_share: the highest working set seen, as a share of the container's limit; None without a limit.
     """
 
@@ -93,6 +100,7 @@ class Attempt:
     processes: ProcessTree | None = None
     memory: ContainerMemory | None = None
     memory_share: float | None = None
+    notify_watcher: Callable[[WatchedCommand], None] | None = None
 
     def __post_init__(self) -> None:
         self.heartbeat_s = self.world.clock.monotonic_s()
@@ -144,6 +152,13 @@ class Attempt:
     @property
     def expected_exit_s(self) -> float:
         return self.world.policy.pod_exit_s + SETTLED_REQUESTS * self.request_s
+
+    @property
+    def money_ends_s(self) -> float:
+        """When the reservation pays only an exit, at the highest price, on the monotonic clock."""
+        exit_usd = self.price_usd(EXIT_S + self.expected_exit_s)
+        left_usd, price = self.reserved_usd - self.spent_usd() - exit_usd, self.fallback_usd_per_hour
+        return self.world.clock.monotonic_s() + float(left_usd / price) * 3600 if price else math.inf
 
     @property
     def usd_per_hour(self) -> Decimal:

@@ -19,11 +19,12 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from shoestring.backends.processes import adopt_orphans, end_descendants
+from shoestring.backends.processes import adopt_orphans, end_descendants, find_process
 from shoestring.config.policy import Policy
 from shoestring.core.attempt_id import AttemptId
 from shoestring.core.errors import CommandFailed, ShoestringError, StageStopped, StoreError, StoreFull
 from shoestring.core.money import Usd
+from shoestring.core.pod_ref import LAUNCHER_VARIABLE, LocalProcess, PodRef
 from shoestring.core.receipt import AdaptationChange, Cause
 from shoestring.core.record import Record, record_bytes
 from shoestring.core.types import STANDARD_CLASS, Format, StageOutcome
@@ -114,7 +115,18 @@ class StopSignal:
         self._event.set()
         time.sleep(ORPHAN_GRACE_S)
         self.end_if_lost()
+        wake_settlers()
         os._exit(1)
+
+
+def wake_settlers() -> None:
+    """Continue the supervisor and the launcher, where the stage has stopped them: they settle it."""
+    launcher = os.environ.get(LAUNCHER_VARIABLE)
+    named = PodRef.parse(launcher) if launcher else None
+    process = find_process(named) if isinstance(named, LocalProcess) else None
+    for pid in (os.getppid(), process.pid if process else os.getppid()):
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGCONT)
 
 
 class ProgressFile:
@@ -220,4 +232,5 @@ if __name__ == "__main__":
         write_whole(folder / RESULT_FILE, record_bytes(result))
     # Daemon threads of libraries must not delay or crash an exit whose result is already written.
     sys.stdout.flush()
+    wake_settlers()
     os._exit(0 if result.status == "done" else 1)

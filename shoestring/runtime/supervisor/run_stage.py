@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from decimal import Decimal
 from functools import partial
@@ -25,6 +25,7 @@ from shoestring.runtime.supervisor.attempt import Attempt, pod_started_s
 from shoestring.runtime.supervisor.attempt_lock import first_heartbeat, heartbeats, lock_attempt
 from shoestring.runtime.supervisor.child import ChildResult
 from shoestring.runtime.supervisor.guardrails import earlier_usage
+from shoestring.runtime.supervisor.spend_limits import WatchedCommand
 from shoestring.runtime.supervisor.supervisor import (
     beating,
     raise_unless_done,
@@ -49,6 +50,7 @@ def run_stage(
     inputs: Mapping[str, str],
     origin: Origin | None = None,
     command: Command | None = None,
+    notify_watcher: Callable[[WatchedCommand], None] | None = None,
 ) -> StageOutcome:
     """Run the stage as decided, inside its reservation.
 
@@ -56,6 +58,7 @@ def run_stage(
         world_argument: where the child opens the world from.
         inputs: keys of what the stage reads, by name.
         origin, command: None: a built-in stage, or the command of the run.
+        notify_watcher: informs the process that watches a command; None: there is none.
 
     Raises:
         StageStopped: the money, the time, a signal or a lost launcher ended it; a checkpoint may exist.
@@ -77,7 +80,7 @@ def run_stage(
     decision, decision_key = locked
     with heartbeats(world, partial(first_heartbeat, world, decision), world.clock.monotonic_s()):
         attempt = open_attempt(world, open_run(world.store, run_id), decision, decision_key, inputs, origin)
-        attempt.command = command or attempt.run.record.command
+        attempt.command, attempt.notify_watcher = command or attempt.run.record.command, notify_watcher
     return run_attempt(attempt, world_argument)
 
 
@@ -136,21 +139,16 @@ def decided_work(run: Run, decision: Decision, origin: Origin | None) -> StageWo
     """Return what the result of a decision's stage depends on."""
     question, recipe = decision.question, run.record.recipe
     assert recipe is not None
+    image = question.needs[0].image
     return StageWork(
         recipe=recipe.with_family(question.family.name) if question.family else recipe,
         seed=question.seed,
         run_id=question.run_id,
         stage=question.stage,
-        image=stage_image(decision),
+        image=question.images.get(image, image),
         inputs=StageInputs(question.digests["upstream"], question.digests["side_input"]),
         origin=origin,
     )
-
-
-def stage_image(decision: Decision) -> str:
-    """Return the full name of the image of a decision's stage."""
-    image = decision.question.needs[0].image
-    return decision.question.images.get(image, image)
 
 
 def return_cached(

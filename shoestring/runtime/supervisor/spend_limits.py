@@ -1,9 +1,13 @@
-"""The limits of a running stage, in a file by which the supervisor updates its child."""
+"""The limits of a running stage: in a file by which the supervisor updates its child, and in what it tells
+the watcher of a command.
+"""
 
 from __future__ import annotations
 
+import math
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from shoestring.core.money import Usd
@@ -22,6 +26,20 @@ class SpendLimits(Record):
     limit_usd: Usd
     rate_changes: tuple[tuple[float, Usd], ...] = ()
     deadline_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedCommand:
+    """A command of `shoestring exec`. `child_pid`: the process of its stage; 0: that has not begun. `ends_s`:
+    when its reservation is gone, on the monotonic clock. `scratch`: the folder whose name is in its
+    environment.
+    """
+
+    run_id: str = ""
+    attempt: str = ""
+    child_pid: int = 0
+    ends_s: float = math.inf
+    scratch: str = ""
 
 
 class LimitsReader:

@@ -16,10 +16,8 @@ from decimal import Decimal
 from functools import partial
 from pathlib import Path
 
-import psutil
-
 from shoestring.backends.memory_limits import ContainerMemory
-from shoestring.backends.processes import ProcessTree
+from shoestring.backends.processes import ProcessTree, find_process
 from shoestring.core.errors import StageFailed, StageStopped
 from shoestring.core.pod_ref import LAUNCHER_VARIABLE, LocalProcess, PodRef
 from shoestring.core.record import record_bytes
@@ -43,7 +41,7 @@ from shoestring.runtime.supervisor.migration_check import (
     migrate_if_cheaper,
     write_last_check,
 )
-from shoestring.runtime.supervisor.spend_limits import LIMITS_FILE, SpendLimits
+from shoestring.runtime.supervisor.spend_limits import LIMITS_FILE, SpendLimits, WatchedCommand
 from shoestring.spending.exit_money import CHECK_EVERY_S
 from shoestring.spending.heartbeat import Heartbeat, put_heartbeat
 
@@ -82,15 +80,7 @@ def launcher_check() -> Callable[[], bool]:
     launcher = PodRef.parse(identity)
     assert isinstance(launcher, LocalProcess)
 
-    def is_gone() -> bool:
-        try:
-            process = psutil.Process(launcher.pid)
-            created_ms = int(process.create_time() * 1000)
-            return process.status() == psutil.STATUS_ZOMBIE or abs(created_ms - launcher.created_ms) > 1000
-        except psutil.NoSuchProcess:
-            return True
-
-    return is_gone
+    return lambda: find_process(launcher) is None
 
 
 def beating(attempt: Attempt) -> AbstractContextManager[None]:
@@ -165,6 +155,12 @@ def send_limits(attempt: Attempt, scratch: Path) -> None:
             attempt.sent_limits = limits
 
 
+def notify_watcher(attempt: Attempt, child_pid: int, scratch: Path) -> None:
+    if attempt.notify_watcher is not None:
+        name, ends_s = str(attempt.id), attempt.money_ends_s
+        attempt.notify_watcher(WatchedCommand(attempt.run.run_id, name, child_pid, ends_s, str(scratch)))
+
+
 def watch_child(
     attempt: Attempt,
     child: subprocess.Popen[bytes],
@@ -190,10 +186,11 @@ def watch_child(
         extend_or_stop(attempt, ledger, io)
         send_limits(attempt, scratch)
         terminated = end_if_stopped(attempt, child, terminated)
+        notify_watcher(attempt, child.pid, scratch)
         if now_s - checked_s >= CHECK_EVERY_S:
             checked_s = now_s
             if launcher_is_gone():
-                attempt.stop("the process that launched the run is gone")
+                attempt.stop("the process that launched or watches the run is gone")
             check_child(attempt, child.pid, scratch, monitor)
         is_short = attempt.is_short_of_memory()
         is_due = now_s - attempt.heartbeat_s >= world.policy.heartbeat_s

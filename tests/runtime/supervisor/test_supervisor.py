@@ -274,7 +274,7 @@ def test_a_supervisor_whose_launcher_has_died_stops_its_child_and_settles(
     frame = start_supervisor(began, laptop, tmp_path, identity)
     _, err = frame.communicate(timeout=60)
     assert frame.returncode == 1, err
-    check_that_it_settled(began, "the process that launched the run is gone")
+    check_that_it_settled(began, "the process that launched or watches the run is gone")
 
 
 def test_a_supervisor_that_receives_term_settles_and_writes_its_receipt(
