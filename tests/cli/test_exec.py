@@ -182,10 +182,20 @@ def test_a_budget_below_the_grace_is_refused_and_the_smallest_that_is_named_is_e
 
 
 def test_a_deadline_ends_a_command_before_its_money_does(on: Exec) -> None:
-    assert on.run("--budget", "0.05", "--deadline", "8", "--grace", "0.5", "--", "sleep", "100") == 1
-    assert on.receipts()[-1].status == "stopped" and on.wall_s < 10
+    script = on.script("ignore.py", IGNORE)
+    assert on.run("--budget", "0.05", "--deadline", "9", "--grace", "3", "--", PYTHON, script) == 1
+    # It uses all of its grace.
+    assert on.receipts()[-1].status == "stopped" and 7 < on.wall_s < 10
     again = f"resume it with a later deadline: shoestring exec --resume {on.run_id} --deadline SECONDS"
     assert again in on.err and "more money" not in on.err
+
+
+def test_a_deadline_within_the_grace_is_refused_with_the_smallest_one(on: Exec) -> None:
+    assert on.run("--budget", "0.05", "--deadline", "20", "--", "true") == 1
+    assert "a deadline of 20 s is too short: 30 s of it are kept back for the grace" in on.err
+    smallest = on.err.split("the smallest deadline is ")[1].split()[0]
+    assert on.run("--budget", "0.05", "--deadline", smallest, "--", "true") == 0
+    assert len(on.receipts()) == 1
 
 
 def test_a_command_that_failed_is_resumed_without_more_money_once_it_is_fixed(on: Exec) -> None:

@@ -12,6 +12,7 @@ from shoestring.config.world import World
 from shoestring.core import store_layout
 from shoestring.core.errors import (
     BudgetTooSmall,
+    DeadlineTooShort,
     Refused,
     StageFailed,
     StageStopped,
@@ -42,11 +43,26 @@ from shoestring.runtime.supervisor.run_stage import run_stage
 from shoestring.runtime.supervisor.spend_limits import WatchedCommand
 from shoestring.stages.command import need_of
 
+START_S = 4.0
+"""Seconds in which a command begins, and does a little."""
+
 
 def command_request(world: World, job: Job, command: Command) -> RunRequest:
     """Return the request for a new run of a command."""
     request = RunRequest(new_run_id(world, job.name), job, command, (need_of(command),))
+    check_deadline(command, job.deadline_s)
     return request.with_terms(owner=getuser())
+
+
+def check_deadline(command: Command, deadline_s: float | None) -> None:
+    """Check that the grace of a command leaves time for it. Raises DeadlineTooShort."""
+    least_s = need_of(command).checkpoint_s + START_S
+    if deadline_s is not None and deadline_s < least_s:
+        raise DeadlineTooShort(
+            least_s,
+            f"a deadline of {deadline_s:g} s is too short: {command.grace_s:g} s of it are kept back for the "
+            f"grace; the smallest deadline is {least_s:g} s, or less with a shorter --grace",
+        )
 
 
 def resumed_command(
@@ -68,6 +84,7 @@ def resumed_command(
     if argv:
         command = command.model_copy(update={"argv": tuple(argv)})
     last_usd, last_deadline_s = previous_request(world, run)
+    check_deadline(command, deadline_s or last_deadline_s)
     request = RunRequest(run_id, run.record.job, command, (need_of(command),))
     return request.with_terms(
         budget_usd=last_usd if budget_usd is None else budget_usd, deadline_s=deadline_s or last_deadline_s

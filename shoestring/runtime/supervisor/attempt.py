@@ -220,11 +220,12 @@ class Attempt:
         """Return a meter of the prices that are charged, with this attempt's limits.
 
         Its money is the reservation less the exit and the fees, which do not depend on time. Its deadline is
-        the run's, less what is reserved for later stages, or earlier where usage will reach a guardrail's
-        cap.
+        the run's, less what is reserved for later stages and less the grace of a command, or earlier where
+        usage will reach a guardrail's cap.
         """
-        left_s = self.decision.question.deadline_left_s
-        due_s = [] if left_s is None else [self.started_s + left_s - reserved_later_s(self.decision)]
+        question = self.decision.question
+        left_s, end_s = question.deadline_left_s, question.needs[0].checkpoint_s if self.command else 0.0
+        due_s = [] if left_s is None else [self.started_s + left_s - end_s - reserved_later_s(self.decision)]
         return Meter(
             self.choice.usd_per_hour,
             self.started_s,
