@@ -6,8 +6,11 @@ from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
-from shoestring.core.interfaces import Clock
+from shoestring.core import store_layout
+from shoestring.core.interfaces import Clock, Store
+from shoestring.core.receipt import Receipt
 from shoestring.core.record import record_bytes
+from shoestring.data.run_records import read_records
 from shoestring.data.storage.scratch_files import write_whole
 from shoestring.spending.budget_file import BudgetFile
 from shoestring.spending.meter import Meter
@@ -73,3 +76,14 @@ class BudgetWriter:
             return
         # A new file has the same three times. Linux renews the first when it is read after a change.
         self.was_read = self.was_read or info.st_atime_ns > info.st_mtime_ns
+
+
+def earlier_attempts(store: Store, run_id: str, stage: str, attempt: int) -> EarlierAttempts:
+    """Return what the attempts before this one cost, by their receipts."""
+    if attempt == 1:
+        return EarlierAttempts()
+    found, _ = read_records(store, list(store.list(store_layout.receipts(run_id, stage))), Receipt)
+    return EarlierAttempts(
+        sum((each.spent_usd for each in found), EarlierAttempts().usd),
+        sum((each.finished_at - each.started_at).total_seconds() for each in found),
+    )

@@ -21,6 +21,7 @@ from shoestring.core.errors import (
 )
 from shoestring.core.money import MICRO
 from shoestring.core.receipt import Receipt
+from shoestring.data.formats.volume_probe import time_requests
 from shoestring.data.job import MIN_GRACE_S, Command, Job
 from shoestring.data.run_records import Run, open_run, read_records
 from shoestring.reporting.publish import publish
@@ -102,6 +103,7 @@ def exec_here(world: World, request: RunRequest, options: LaunchOptions, watcher
     with environment_of_run(world, options, watcher.pod):
         for sentence in settle_abandoned(world):
             options.notify(sentence)
+        request = with_own_end(world, request)
         is_new = not any(world.store.list(store_layout.run_record(request.run_id)))
         watcher.send(WatchedCommand(request.run_id))
         try:
@@ -117,11 +119,18 @@ def exec_here(world: World, request: RunRequest, options: LaunchOptions, watcher
     return last_receipt(world, request.run_id)
 
 
+def with_own_end(world: World, request: RunRequest) -> RunRequest:
+    """Return the request with the time in which this process ends, which waits for the store."""
+    assert request.command is not None
+    _, request_s = time_requests(world.store, world.clock)
+    return replace(request, needs=(need_of(request.command, request_s),))
+
+
 def with_grace(world: World, request: RunRequest, error: BudgetTooSmall) -> BudgetTooSmall:
     """Return the refusal of a new run. It names the grace where that is most of the smallest budget."""
     command = request.command
     assert command is not None
-    shortest = replace(request, needs=(need_of(command.model_copy(update={"grace_s": MIN_GRACE_S})),))
+    shortest = with_own_end(world, replace(request, task=command.model_copy(update={"grace_s": MIN_GRACE_S})))
     # A decision names the smallest budget where its own is below that.
     shortest = shortest.with_terms(budget_usd=MICRO)
     decision = admission_decision(world, shortest, Decimal(0), stage_budgets(world, request.job))

@@ -22,15 +22,10 @@ from shoestring.data.run_records import Run
 from shoestring.routing.decision import Choice, Decision, reserved_later_s
 from shoestring.runtime.records.receipts import NO_USAGE
 from shoestring.runtime.supervisor.spend_limits import SpendLimits, WatchedCommand
-from shoestring.spending.exit_money import (
-    EXIT_REQUESTS,
-    EXIT_S,
-    SETTLED_REQUESTS,
-    exit_price_usd,
-    seconds_usd,
-)
+from shoestring.spending import exit_money
 from shoestring.spending.heartbeat import HIGH_MEMORY_SHARE
 from shoestring.spending.meter import Meter, RateChanges
+from shoestring.stages.command import launcher_end_s
 from shoestring.stages.work import Origin, StageProgress
 
 GRACE_S = 5.0
@@ -136,8 +131,8 @@ class Attempt:
     def exit_usd(self) -> Decimal:
         """The price of a clean exit at this moment, which is kept back from the reservation."""
         end_s = self.decision.question.needs[0].checkpoint_s + self.world.policy.pod_exit_s
-        end_s += EXIT_REQUESTS * self.request_s
-        return exit_price_usd(self.usd_per_hour, self.fallback_usd_per_hour, end_s)
+        end_s += exit_money.EXIT_REQUESTS * self.request_s
+        return exit_money.exit_price_usd(self.usd_per_hour, self.fallback_usd_per_hour, end_s)
 
     @property
     def request_s(self) -> float:
@@ -151,12 +146,13 @@ class Attempt:
 
     @property
     def expected_exit_s(self) -> float:
-        return self.world.policy.pod_exit_s + SETTLED_REQUESTS * self.request_s
+        own_s = launcher_end_s(self.decision.question.needs[0], self.command)
+        return self.world.policy.pod_exit_s + exit_money.SETTLED_REQUESTS * self.request_s + own_s
 
     @property
     def money_ends_s(self) -> float:
         """When the reservation pays only an exit, at the highest price, on the monotonic clock."""
-        exit_usd = self.price_usd(EXIT_S + self.expected_exit_s)
+        exit_usd = self.price_usd(exit_money.EXIT_S + self.expected_exit_s)
         left_usd, price = self.reserved_usd - self.spent_usd() - exit_usd, self.fallback_usd_per_hour
         return self.world.clock.monotonic_s() + float(left_usd / price) * 3600 if price else math.inf
 
@@ -194,7 +190,7 @@ class Attempt:
 
     def price_usd(self, seconds: float) -> Decimal:
         """Return the price of seconds that are reserved ahead: a spot price may rise to on-demand in them."""
-        return seconds_usd(self.fallback_usd_per_hour, seconds)
+        return exit_money.seconds_usd(self.fallback_usd_per_hour, seconds)
 
     def limit_meter(self) -> Meter:
         """Return the meter that limits the stage. While no price can be read, it expects the fallback price

@@ -82,11 +82,13 @@ class StopSignal:
 
     `before_stop` runs before the signal is reported. It updates the meter: how the stage stops depends on the
     money left. `when_lost` runs last where the supervisor is gone: it reports when the attempt ended.
+    `at_end` runs last of all.
     """
 
     def __init__(self, parent_pid: int) -> None:
         self.before_stop: Callable[[], None] = lambda: None
         self.when_lost: Callable[[], None] = lambda: None
+        self.at_end: Callable[[], None] = lambda: None
         self._event, self._parent_pid = threading.Event(), parent_pid
         signal.signal(signal.SIGTERM, lambda *_: self._event.set())
         # The terminal's Ctrl-C reaches the whole process group; the supervisor handles it. A signal that is
@@ -108,6 +110,7 @@ class StopSignal:
             report = threading.Thread(target=self.when_lost, daemon=True)
             report.start()
             report.join(REPORT_TIMEOUT_S)
+        self.at_end()
 
     def _watch(self) -> None:
         while os.getppid() == self._parent_pid:
@@ -115,12 +118,11 @@ class StopSignal:
         self._event.set()
         time.sleep(ORPHAN_GRACE_S)
         self.end_if_lost()
-        wake_settlers()
         os._exit(1)
 
 
 def wake_settlers() -> None:
-    """Continue the supervisor and the launcher, where the stage has stopped them: they settle it."""
+    """Continue the supervisor and the launcher, where a command has stopped them: they settle it."""
     launcher = os.environ.get(LAUNCHER_VARIABLE)
     named = PodRef.parse(launcher) if launcher else None
     process = find_process(named) if isinstance(named, LocalProcess) else None
@@ -201,6 +203,8 @@ def main(scratch: Path) -> ChildResult:
     """Do the work that `job.json` in `scratch` describes, and return how it ended."""
     job = ChildJob.model_validate_json((scratch / JOB_FILE).read_bytes())
     stop = StopSignal(job.parent_pid)
+    if job.command is not None:
+        stop.at_end = wake_settlers
     try:
         stage = importlib.import_module(stage_module_name(job))
         return ChildResult(status="done", outcome=stage.run(make_work(job, scratch, stop)))
@@ -232,5 +236,4 @@ if __name__ == "__main__":
         write_whole(folder / RESULT_FILE, record_bytes(result))
     # Daemon threads of libraries must not delay or crash an exit whose result is already written.
     sys.stdout.flush()
-    wake_settlers()
     os._exit(0 if result.status == "done" else 1)

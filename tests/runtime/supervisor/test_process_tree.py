@@ -190,9 +190,9 @@ def test_a_process_is_listed_also_while_its_parent_ends() -> None:
     tree, missed = ProcessTree(), 0
     for _ in range(20):
         shell = subprocess.Popen(["bash", "-c", "sleep 9 & sleep 0.05"])
-        threading.Thread(target=shell.wait, daemon=True).start()
-        until_s, found = time.monotonic() + 0.12, set[int]()
-        while time.monotonic() < until_s:
+        waiting, found = threading.Thread(target=shell.wait, daemon=True), set[int]()
+        waiting.start()
+        while waiting.is_alive():
             now = {each.pid for each in tree.processes() if is_sleeping(each, "9")}
             missed, found = missed + bool(found - now), found | now
         assert len(found) == 1
