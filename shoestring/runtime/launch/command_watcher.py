@@ -14,10 +14,12 @@ import select
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 import psutil
 
@@ -26,6 +28,7 @@ from shoestring.backends.remembered_processes import ProcessStat, RememberedProc
 from shoestring.config.world import World
 from shoestring.core.errors import ShoestringError, UnknownName
 from shoestring.core.pod_ref import LocalProcess
+from shoestring.data.storage.scratch_files import remove_folder
 from shoestring.reporting.publish import publish
 from shoestring.runtime.settlement.settle import settle_run
 from shoestring.runtime.supervisor.child import ORPHAN_GRACE_S
@@ -33,8 +36,8 @@ from shoestring.runtime.supervisor.spend_limits import WatchedCommand
 from shoestring.spending.heartbeat import record_lost
 
 LOOK_EVERY_S = 0.2
-CHANGED_S = 0.05
-"""A change of the end by less is not worth a message."""
+EARLIER_S, LATER_S = 0.05, 1.0
+"""A change of the end by less is not worth a message. Where a price may rise, it is later at each moment."""
 OVERDUE_S = 1.0
 """`exec` ends its command before its money is gone. This long after that, the watcher does."""
 STOPPED_LOOKS = 2
@@ -58,10 +61,11 @@ class CommandWatcher:
     def send(self, command: WatchedCommand) -> None:
         """Send it what has changed. It may be gone."""
         sent, self._sent = self._sent, command
-        is_near = abs(command.ends_s - sent.ends_s) < CHANGED_S
-        if command == sent or (is_near and asdict(command) | {"ends_s": sent.ends_s} == asdict(sent)):
+        is_near = -EARLIER_S < command.ends_s - sent.ends_s < LATER_S
+        if command == sent or (is_near and replace(command, ends_s=sent.ends_s) == sent):
             self._sent = sent
             return
+        # A watcher that is stopped reads nothing.
         with suppress(OSError):
             os.write(self._pipe, json.dumps(asdict(command)).encode() + b"\n")
 
@@ -82,12 +86,15 @@ def command_watcher(open_world: Callable[[], World]) -> Iterator[CommandWatcher]
     they provide for a fork.
     """
     own_pid, (reads, writes) = os.getpid(), os.pipe()
+    os.set_blocking(writes, False)
     sys.stderr.flush()
     if (pid := os.fork()) == 0:
         try:
             os.close(writes)
             _leave_terminal()
             _Watch(reads, own_pid, open_world).run()
+        except Exception:
+            traceback.print_exc()
         finally:
             os._exit(0)
     os.close(reads)
@@ -185,14 +192,16 @@ class _Watch:
                 publish(world.store, run_id)
             except UnknownName:
                 # It was never begun.
-                return
+                break
             except ShoestringError as error:
                 if time.monotonic() < due_s:
                     time.sleep(SETTLE_EVERY_S)
                     continue
                 end = f"its command was ended; the next command settles it, since now: {error}"
             _say(f"{run_id}: its supervisor was killed: {end}")
-            return
+            break
+        if self._command.scratch:
+            remove_folder(Path(self._command.scratch))
 
 
 def _say(sentence: str) -> None:

@@ -152,9 +152,11 @@ class Attempt:
     @property
     def money_ends_s(self) -> float:
         """When the reservation pays only an exit, at the highest price, on the monotonic clock."""
-        exit_usd = self.price_usd(exit_money.EXIT_S + self.expected_exit_s)
-        left_usd, price = self.reserved_usd - self.spent_usd() - exit_usd, self.fallback_usd_per_hour
-        return self.world.clock.monotonic_s() + float(left_usd / price) * 3600 if price else math.inf
+        exit_usd, changes = self.price_usd(exit_money.EXIT_S + self.expected_exit_s), self.rate_changes
+        if self.fallback_usd_per_hour != self.usd_per_hour:
+            changes += ((self.world.clock.monotonic_s(), self.fallback_usd_per_hour),)
+        limit_usd = self.reserved_usd - self.choice.fees_usd - exit_usd
+        return Meter(self.choice.usd_per_hour, self.started_s, limit_usd, None, changes).ends_s
 
     @property
     def usd_per_hour(self) -> Decimal:
