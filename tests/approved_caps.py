@@ -28,6 +28,6 @@ def approved(run: str = "run") -> str:
 
 
 def approve(store: Store, *runs: str) -> None:
-    """Write the approvals of these runs, which `verify` looks for."""
+    """Write the approvals of these runs, which the ledger and `verify` look for."""
     for run in runs or ("run",):
         write_approval(store, any_cap(run))

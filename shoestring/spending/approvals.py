@@ -7,6 +7,7 @@ finds an approval that was changed, or removed after it was used.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -19,8 +20,8 @@ from shoestring.core.interfaces import Store
 from shoestring.core.money import Usd, from_microusd
 from shoestring.core.pod_ref import PodRef
 from shoestring.core.record import StoredRecord, digest, record_bytes
-from shoestring.spending.ledger.entry import Entry
 
+SHA256 = re.compile(r"[0-9a-f]{64}")
 ENTRY_MARGIN_S = 300
 """An approval that expires within this time is not used: the entry that uses it must be written before, also
 to a slow store.
@@ -117,23 +118,21 @@ def insufficiency_reason(found: Mapping[str, Approval], amount_usd: Decimal, now
     )
 
 
-def check_approval(store: Store, entry: Entry) -> None:
-    """Check that the approval that an entry names allows its cap. Raises LedgerCorrupt."""
-    assert entry.approval is not None
-    run_id = entry.account.partition(".")[0]
-    name = f"the approval {entry.approval[:12]}..."
+def approval_fault(store: Store, account: str, sha256: str, cap_microusd: int, at: datetime) -> str:
+    """Return why an approval does not allow an account a cap from a moment on; an empty string: it does.
 
-    def corrupt(reason: str) -> LedgerCorrupt:
-        return LedgerCorrupt(entry.account, entry.number, reason)
-
+    Raises LedgerCorrupt: it was changed after it was given.
+    """
+    name, cap_usd = f"the approval {sha256[:12]}...", from_microusd(cap_microusd)
+    missing = f"names {name}, which does not exist"
+    if not SHA256.fullmatch(sha256):
+        return missing
     try:
-        approval = read_approval(store, store_layout.approval(run_id, entry.approval))
+        approval = read_approval(store, store_layout.approval(account.partition(".")[0], sha256))
     except NotInStore:
-        raise corrupt(f"names {name}, which does not exist") from None
-    cap_usd = from_microusd(entry.cap_microusd or 0)
+        return missing
     if approval.amount_usd < cap_usd:
-        raise corrupt(
-            f"has a cap of ${cap_usd}, but {name} of {approval.approved_by} allows ${approval.amount_usd}"
-        )
-    if entry.at >= approval.expires_at:
-        raise corrupt(f"was written after {name} of {approval.approved_by} had expired")
+        return f"has a cap of ${cap_usd}, but {name} of {approval.approved_by} allows ${approval.amount_usd}"
+    if at >= approval.expires_at:
+        return f"was written after {name} of {approval.approved_by} had expired"
+    return ""

@@ -95,8 +95,8 @@ def amounts_of(found: Verification) -> dict[str, tuple[Decimal, Decimal, int]]:
 
 
 def test_a_month_of_runs_is_equal_on_every_store(location: StoreLocation) -> None:
-    a_month(Ledger(location.open(), WallClock()))
     approve(location.open(), "one", "two")
+    a_month(Ledger(location.open(), WallClock()))
     found = verify(location.open(), {})
     once = (Decimal("0.28"), Decimal(0))
     assert amounts_of(found) == {
@@ -113,9 +113,9 @@ def test_a_store_that_fails_and_loses_responses_has_every_entry_once(
     location: StoreLocation, seed: int
 ) -> None:
     faulty = FaultyStore(location.open(), seed)
+    approve(location.open(), "one", "two")
     a_month(Ledger(faulty, WallClock()))
     assert faulty.faults > 10
-    approve(location.open(), "one", "two")
     found = verify(location.open(), {})
     assert {state.account: state.entries for state in found.accounts} == {
         MONTH: 7,
@@ -127,10 +127,10 @@ def test_a_store_that_fails_and_loses_responses_has_every_entry_once(
 
 
 def test_a_stale_list_hides_no_account_from_writers_and_verification(location: StoreLocation) -> None:
+    approve(location.open(), "one", "two")
     a_month(Ledger(location.open(), WallClock()))
     behind = FaultyStore(location.open(), 0)
     assert len({key.split("/")[1] for key in behind.list("ledger/")}) < 4
-    approve(location.open(), "one", "two")
     assert amounts_of(verify(behind, {})) == amounts_of(verify(location.open(), {}))
     assert Ledger(behind, WallClock()).state("two").closed
 
@@ -156,13 +156,13 @@ def test_racing_writers_share_the_rest_of_a_campaigns_cap(location: StoreLocatio
 
 @pytest.mark.parametrize("seed", range(2))
 def test_jumping_clocks_change_no_amount_and_hide_no_entry(location: StoreLocation, seed: int) -> None:
+    approve(location.open(), "one", "two")
     a_month(Ledger(FaultyStore(location.open(), seed), JumpingClock(seed)))
     ledger = Ledger(location.open(), JumpingClock(seed + 10))
     ledger.open("three", CENT, MONTH, campaign=SPRING)
     ledger.reserve("three", "train-1", "train", 1, CENT)
     for number in range(3):
         Ledger(location.open(), JumpingClock(seed + 20 + number)).repair_parent(MONTH)
-    approve(location.open(), "one", "two")
     found = verify(location.open(), {})
     assert {state.account: state.entries for state in found.accounts} == {
         MONTH: 8,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from approved_caps import approve
 from clocks import StillClock
 
 from shoestring.backends.folder_store import FolderStore
@@ -77,6 +78,7 @@ class DyingStore(FolderStore):
 def writes_of(work: Callable[[Ledger], object]) -> int:
     """Return how many writes some work on a ledger makes."""
     with fast_folder() as folder:
+        approve(FolderStore(folder))
         store = DyingStore(folder, 10_000, wrote=False)
         work(Ledger(store, StillClock()))
         return 10_000 - store.left

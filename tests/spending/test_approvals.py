@@ -101,17 +101,59 @@ def test_an_approval_copied_to_another_run_is_reported(store, used):
         read_approvals(store, "other")
 
 
-@pytest.mark.parametrize(
-    ("given", "reason"),
-    [
-        (approval("4.999999"), r"has a cap of \$5\.000000, but the approval .* of ann allows \$4\.999999"),
-        (approval(days=-1), r"was written after the approval .* of ann had expired"),
-    ],
-)
+INSUFFICIENT = [
+    (approval("4.999999"), r"has a cap of \$5\.000000, but the approval .* of ann allows \$4\.999999"),
+    (approval(days=-1), r"was written after the approval .* of ann had expired"),
+]
+
+MADE_UP = ["", "0" * 64, "../../run/approvals/x"]
+
+
+def set_cap_by_hand(store: FolderStore, cap: int, **more: object) -> None:
+    """Raise a cap as a process does that writes entries by itself: the month reserves the difference."""
+    clock = StillClock()
+    (month,) = ParentAccounts(ChainWriter(store, clock), clock, "").reserve_at_least("run", cap)
+    last = Ledger(store, clock).state("run")
+    forged = Entry(
+        account="run",
+        number=last.entries + 1,
+        prev=last.head_hash,
+        at=NOON,
+        kind="cap",
+        id=f"cap/{cap}",
+        cap_microusd=cap,
+        parent=MONTH,
+        parent_hash=month,
+        **more,
+    )
+    store.put(store_layout.ledger_entry("run", forged.number), record_bytes(hash_entry(forged)))
+
+
+@pytest.mark.parametrize(("given", "reason"), INSUFFICIENT)
 def test_verify_reports_a_cap_that_its_approval_does_not_allow(store, given, reason):
-    Ledger(store, StillClock()).open("run", Decimal("5"), approval=write_approval(store, given))
+    Ledger(store, StillClock()).open("run", Decimal("1"))
+    set_cap_by_hand(store, 5_000_000, approval=write_approval(store, given))
     with pytest.raises(LedgerCorrupt, match=reason):
         verify(store, {})
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [*INSUFFICIENT, *((made_up, r"the approval .*\.\.\., which does not exist") for made_up in MADE_UP)],
+)
+def test_no_account_gets_a_cap_by_an_approval_that_does_not_allow_it(store, given, reason):
+    """Neither does its month reserve anything for it."""
+    ledger = Ledger(store, StillClock())
+    ledger.open("run", Decimal("1"))
+    named = given if isinstance(given, str) else write_approval(store, given)
+    for ask in (
+        lambda: ledger.set_cap("run", Decimal("5"), named),
+        lambda: ledger.open("run.2", Decimal("5"), approval=named),
+    ):
+        with pytest.raises(LedgerConflict, match=reason):
+            ask()
+    assert ledger.state("run").cap_usd == ledger.state(MONTH).held_usd == Decimal("1")
+    verify(store, {})
 
 
 def test_a_raised_cap_names_its_approval(store, used):
@@ -125,24 +167,9 @@ def test_a_raised_cap_names_its_approval(store, used):
 
 
 def test_verify_reports_a_cap_that_was_raised_without_an_approval(store, used):
-    """As a process that writes entries by itself does it: the month reserves the difference."""
-    clock = StillClock()
-    (month,) = ParentAccounts(ChainWriter(store, clock), clock, "").reserve_at_least("run", 8_000_000)
-    last = Ledger(store, clock).state("run")
-    forged = Entry(
-        account="run",
-        number=last.entries + 1,
-        prev=last.head_hash,
-        at=NOON,
-        kind="cap",
-        id="cap/8000000",
-        cap_microusd=8_000_000,
-        parent=MONTH,
-        parent_hash=month,
-    )
-    store.put(store_layout.ledger_entry("run", forged.number), record_bytes(hash_entry(forged)))
+    set_cap_by_hand(store, 8_000_000)
     reason = r"run/00000002\.json: .* raised to \$8\.000000 without an approval: shoestring approve run"
-    for read in (lambda: verify(store, {}), lambda: Ledger(store, clock).state("run")):
+    for read in (lambda: verify(store, {}), lambda: Ledger(store, StillClock()).state("run")):
         with pytest.raises(LedgerCorrupt, match=reason):
             read()
 

@@ -9,7 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from approved_caps import approved
+from approved_caps import approve, approved
 from clocks import StillClock
 from example_ledger import check, copy_example, cut
 from examples import examples
@@ -118,6 +118,7 @@ def test_an_export_made_while_its_run_ends_verifies(store, tmp_path):
 def test_an_export_replaces_an_older_export_and_no_other_files(store, tmp_path):
     folder, other = tmp_path / "out/ledger", copy_example(tmp_path / "other")
     export_accounts(store, folder, "run-1", "run-2")
+    approve(other, "run-2")
     Ledger(other, StillClock()).set_cap("run-2", Decimal("7"), approved("run-2"))
     export_accounts(other, folder, "run-1")
     assert [state.account for state in verify(*open_ledger_folder(folder)).accounts] == [MONTH, "run-1"]

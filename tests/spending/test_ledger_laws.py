@@ -160,6 +160,7 @@ def test_every_operation_agrees_with_a_plain_bookkeeping_model(requests, cap_usd
     with fast_folder() as folder:
         store, clock = FolderStore(folder), StillClock()
         writers = [Ledger(store, clock, f"pod-{number}") for number in range(3)]
+        approve(store)
         writers[0].open("run", cap_usd, stage_caps={"train": train_cap_usd})
         model = BookkeepingModel(cap_usd, train_cap_usd)
         for writer, request in requests:
@@ -180,7 +181,6 @@ def test_every_operation_agrees_with_a_plain_bookkeeping_model(requests, cap_usd
         } == model.reservations
         assert state.settled_usd == model.settled
         assert state.spent_usd + state.held_usd + state.left_usd == model.cap and state.left_usd >= 0
-        approve(store)
         total = verify(store, {"run": (Anchor(state.head_hash),)})
         assert (total.spent_usd, total.held_usd) == (state.spent_usd, state.held_usd)
         assert total.unfinished == ()
@@ -196,6 +196,7 @@ def test_child_accounts_never_exceed_their_parents_cap(requests, cap_microusd):
         store, clock = FolderStore(folder), StillClock()
         writers = [Ledger(store, clock) for _ in range(2)]
         writers[0].open(MONTH, from_microusd(cap_microusd))
+        approve(store, *{f"run-{run}" for _, run, _ in requests})
         for writer, run, amount in requests:
             with suppress(BudgetExceeded, LedgerConflict):
                 writers[writer].open(f"run-{run}", from_microusd(amount))
@@ -206,7 +207,6 @@ def test_child_accounts_never_exceed_their_parents_cap(requests, cap_microusd):
                 writers[writer].close(f"run-{run}")
             month = Ledger(store, clock).state(MONTH)
             assert month.spent_usd + month.held_usd <= month.cap_usd
-        approve(store, *{f"run-{run}" for _, run, _ in requests})
         found = verify(store, {})
         assert found.spent_usd <= from_microusd(cap_microusd)
         assert found.accounts[0].spent_usd == sum(
@@ -229,6 +229,7 @@ def test_child_accounts_never_exceed_their_parents_cap(requests, cap_microusd):
 )
 def test_a_repeated_request_gives_the_same_entry(tmp_path, ask: Callable):
     store, clock = FolderStore(tmp_path), StillClock()
+    approve(store)
     ledger = start_run(Ledger(store, clock, "first"))
     once = ask(ledger)
     entries = ledger.state("run").entries, ledger.state(MONTH).entries

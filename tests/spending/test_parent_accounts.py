@@ -68,6 +68,7 @@ def test_months_and_campaigns_are_root_accounts_and_runs_are_not():
 
 
 def test_a_run_in_a_campaign_is_reserved_settled_and_released_in_both_parents(store, ledger):
+    approve(store)
     ledger.open("run", Decimal("1"), campaign=SPRING)
     assert held(ledger) == (Decimal("1"), Decimal("1"))
     ledger.set_cap("run", Decimal("1.5"), approved())
@@ -75,7 +76,6 @@ def test_a_run_in_a_campaign_is_reserved_settled_and_released_in_both_parents(st
     ledger.reserve("run", "train-1", "train", 1, Decimal("1.2"))
     ledger.settle("run", "train-1", Decimal("0.7"))
     ledger.close("run")
-    approve(store)
     for account in (MONTH, SPRING):
         state = ledger.state(account)
         assert (state.spent_usd, state.held_usd, state.released_usd) == (Decimal("0.7"), 0, Decimal("0.8"))
@@ -96,7 +96,8 @@ def test_a_run_that_one_parent_cannot_afford_is_reserved_in_neither(store, ledge
     ledger.open("run.2", Decimal("1"), campaign=SPRING)
 
 
-def test_a_higher_cap_that_one_parent_cannot_afford_is_reserved_in_neither(ledger):
+def test_a_higher_cap_that_one_parent_cannot_afford_is_reserved_in_neither(store, ledger):
+    approve(store)
     ledger.open("run", Decimal("1"), campaign=SPRING)
     ledger.open("other", Decimal("1.5"))
     with pytest.raises(BudgetExceeded, match="extend run of 2026-11"):
@@ -147,9 +148,9 @@ def test_a_repeated_request_completes_a_writer_that_died_at_any_write(wrote: boo
     for at in range(1, writes_of(a_whole_run) + 1):
         with fast_folder() as folder:
             store, clock = FolderStore(folder), StillClock()
+            approve(store)
             with suppress(StoreError):
                 a_whole_run(Ledger(DyingStore(folder, at, wrote=wrote), clock))
-            approve(store)
             verify(store, {})
             again = Ledger(store, clock)
             a_whole_run(again)
@@ -164,6 +165,7 @@ def test_repair_settles_what_a_dead_writer_left_in_either_parent(wrote: bool, or
     for at in range(1, writes_of(a_whole_run) + 1):
         with fast_folder() as folder:
             store, clock = FolderStore(folder), StillClock()
+            approve(store)
             with suppress(StoreError):
                 a_whole_run(Ledger(DyingStore(folder, at, wrote=wrote), clock))
             repairer = Ledger(store, clock)
@@ -171,7 +173,6 @@ def test_repair_settles_what_a_dead_writer_left_in_either_parent(wrote: bool, or
             existing = [name for name in order if any(store.list(f"ledger/{name}/"))]
             for name in existing:
                 repairer.repair_parent(name)
-            approve(store)
             found = verify(store, {})
             assert found.unfinished == ()
             run = next((state for state in found.accounts if state.account == "run"), None)

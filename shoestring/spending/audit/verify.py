@@ -15,7 +15,7 @@ from shoestring.core.interfaces import Store
 from shoestring.core.money import from_microusd
 from shoestring.core.receipt import Receipt
 from shoestring.core.record import validation_message
-from shoestring.spending.approvals import check_approval, read_approval
+from shoestring.spending.approvals import approval_fault, read_approval
 from shoestring.spending.audit.export import LedgerExport, LedgerFolderStore, read_export
 from shoestring.spending.audit.heads import LedgerHead, check_heads
 from shoestring.spending.audit.records import (
@@ -53,8 +53,7 @@ def verify(store: Store, anchors: Anchors, heads: Sequence[LedgerHead] = ()) -> 
         for hashed in chain.entries:
             _check_reserved(hashed.entry, chains)
             _check_settled(hashed.entry, chains, export)
-            if hashed.entry.approval is not None:
-                check_approval(store, hashed.entry)
+            _check_approval(store, hashed.entry)
     for run, found in sorted(anchors.items()):
         for anchor in found:
             if not any(chain.find(anchor.ledger_head) for chain in chains.values()):
@@ -175,6 +174,14 @@ def _check_reserved(entry: Entry, chains: dict[str, AccountChain]) -> None:
             raise LedgerCorrupt(
                 entry.account, entry.number, f"is not what entry {short}... of {name} reserved"
             )
+
+
+def _check_approval(store: Store, entry: Entry) -> None:
+    """Check that the approval that an entry names allows its cap."""
+    if entry.approval is None:
+        return
+    if fault := approval_fault(store, entry.account, entry.approval, entry.cap_microusd or 0, entry.at):
+        raise LedgerCorrupt(entry.account, entry.number, fault)
 
 
 def _check_settled(entry: Entry, chains: dict[str, AccountChain], export: LedgerExport | None) -> None:

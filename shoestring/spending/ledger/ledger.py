@@ -16,6 +16,7 @@ from shoestring.core import store_layout
 from shoestring.core.errors import LedgerConflict, UnknownName
 from shoestring.core.interfaces import Clock, Store
 from shoestring.core.money import microusd, usd
+from shoestring.spending.approvals import approval_fault
 from shoestring.spending.ledger.account import Account, AccountState, KnownAccounts
 from shoestring.spending.ledger.chain_writer import (
     SYSTEM_RANDOM,
@@ -77,7 +78,7 @@ class Ledger:
         Raises:
             BudgetExceeded: a parent has too little left. Nothing stays reserved in the other one, and the
                 account's name cannot be used any more.
-            LedgerConflict: the cap needs an approval, and none is named.
+            LedgerConflict: the cap needs an approval, and none is named, or that does not allow it.
         """
         caps = {stage: _micro(cap) for stage, cap in sorted((stage_caps or {}).items())}
         cap = None if cap_usd is None else _micro(cap_usd)
@@ -85,6 +86,7 @@ class Ledger:
             return self._opened_before(account, cap, caps)
         limit = None if approve_above_usd is None else _micro(approve_above_usd)
         check_limit(account, cap, limit, approval)
+        self._check_approval(account, cap, approval)
         if not is_root_account(account):
             parent = parent or f"{self._clock.now():%Y-%m}"
         hashes = self._parents.reserve_in_all(tuple(filter(None, (parent, campaign))), account, cap)
@@ -175,6 +177,7 @@ class Ledger:
 
         Raises:
             BudgetExceeded: a parent has too little left.
+            LedgerConflict: the approval does not exist, has expired, or allows less.
         """
         cap, current = _micro(cap_usd), self._chains.latest(account)
         if not current.parents and current.number and current.cap_microusd == cap:
@@ -184,11 +187,19 @@ class Ledger:
         request = f"cap/{cap}" if current.parents else f"cap/{current.cap_entry}/{cap}"
         if before := current.requests.entry_number(request):
             return self._chains.entry(account, before)
+        self._check_approval(account, cap, approval)
         draft = self._cap_draft(account, current, cap, request, approval)
         current.check(draft)
         hashes = self._parents.reserve_at_least(account, cap)
         parent_hashes = dict(zip(("parent_hash", "campaign_hash"), hashes, strict=False))
         return self._chains.append(draft.model_copy(update=parent_hashes))
+
+    def _check_approval(self, account: str, cap: int | None, approval: str | None) -> None:
+        """Check an approval before the parents reserve for it: `verify` would find its lack too late."""
+        if approval is None:
+            return
+        if fault := approval_fault(self._store, account, approval, cap or 0, self._clock.now()):
+            raise LedgerConflict(account, f"is refused an entry that {fault}")
 
     def _cap_draft(
         self, account: str, current: Account, cap: int, request: str, approval: str | None
