@@ -95,8 +95,11 @@ PlainLoader.add_constructor(UNCLEAR_TAG, PlainLoader.refuse)
 
 def load(text: str) -> Any:
     """Return the value of a YAML text. Raises YAMLError, and ValueError of a number or an explicit date."""
-    # PlainLoader is a SafeLoader: it makes plain values only.
-    return yaml.load(text, Loader=PlainLoader)
+    try:
+        # PlainLoader is a SafeLoader: it makes plain values only.
+        return yaml.load(text, Loader=PlainLoader)
+    except RecursionError:
+        raise yaml.YAMLError("it has lists or mappings in one another, more levels than can be read") from None
 
 
 def dump(content: Any, **layout: Any) -> str:
