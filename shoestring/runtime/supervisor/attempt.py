@@ -151,8 +151,8 @@ class Attempt:
 
     @property
     def money_ends_s(self) -> float:
-        """When the reservation pays only an exit, at the highest price, on the monotonic clock."""
-        exit_usd, changes = self.price_usd(exit_money.EXIT_S + self.expected_exit_s), self.rate_changes
+        """When the reservation pays only a kill and an exit, at the highest price, on the monotonic clock."""
+        exit_usd, changes = self.price_usd(2 * exit_money.EXIT_S + self.expected_exit_s), self.rate_changes
         if self.fallback_usd_per_hour != self.usd_per_hour:
             changes += ((self.world.clock.monotonic_s(), self.fallback_usd_per_hour),)
         limit_usd = self.reserved_usd - self.choice.fees_usd - exit_usd
