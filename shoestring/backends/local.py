@@ -25,6 +25,7 @@ from shoestring.backends.processes import (
     find_process,
     least_busy_cores,
     process_ref,
+    this_place,
     thread_variables,
 )
 from shoestring.backends.sources.obstore_sources import ObstoreSources
@@ -161,8 +162,9 @@ class LocalCluster:
     macOS has no CPU affinity: there, pools differ only in their number of threads.
     """
 
-    def __init__(self, pools: tuple[Pool, ...]) -> None:
-        self._pools = pools
+    def __init__(self, pools: tuple[Pool, ...], place: tuple[str, str] | None = None) -> None:
+        """`place`: boot and PID namespace; None: those of this process."""
+        self._pools, self._place = pools, this_place() if place is None else place
 
     def pools(self) -> tuple[Pool, ...]:
         return self._pools
@@ -180,6 +182,8 @@ class LocalCluster:
         if not isinstance(pod, LocalProcess) or pod.host != socket.gethostname():
             # This machine cannot see the process. The run's own machine settles it.
             return PodLifetime(alive=True)
+        if pod.boot and (pod.boot, pod.namespace) != self._place:
+            return PodLifetime(alive=True, is_seen=False)
         started_at = datetime.fromtimestamp(pod.created_ms / 1000 + boot_fraction_s(), UTC)
         return PodLifetime(alive=find_process(pod) is not None, started_at=started_at)
 

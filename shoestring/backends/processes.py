@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import psutil
@@ -77,6 +78,8 @@ def _below(pid: int) -> list[psutil.Process]:
 
 def find_process(pod: LocalProcess) -> psutil.Process | None:
     """Return the process of this machine that stands for a pod; None: it has ended."""
+    if pod.boot and (pod.boot, pod.namespace) != this_place():
+        return None
     try:
         process = psutil.Process(pod.pid)
         is_same = abs(int(process.create_time() * 1000) - pod.created_ms) < 1000
@@ -86,7 +89,20 @@ def find_process(pod: LocalProcess) -> psutil.Process | None:
 
 
 def process_ref(process: psutil.Process) -> LocalProcess:
-    return LocalProcess(socket.gethostname(), process.pid, int(process.create_time() * 1000))
+    """Return the reference to a process in the PID namespace of this one."""
+    return LocalProcess(socket.gethostname(), process.pid, int(process.create_time() * 1000), *this_place())
+
+
+@cache
+def this_place() -> tuple[str, str]:
+    """Return short names of this boot of the host, and of the PID namespace of this process; empty ones
+    where the system has none.
+    """
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
+        return boot, str(Path("/proc/self/ns/pid").stat().st_ino)
+    except OSError:
+        return "", ""
 
 
 def is_running(process: psutil.Process) -> bool:

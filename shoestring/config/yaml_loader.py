@@ -99,7 +99,9 @@ def load(text: str) -> Any:
         # PlainLoader is a SafeLoader: it makes plain values only.
         return yaml.load(text, Loader=PlainLoader)
     except RecursionError:
-        raise yaml.YAMLError("it has lists or mappings in one another, more levels than can be read") from None
+        raise yaml.YAMLError(
+            "it has lists or mappings in one another, more levels than can be read"
+        ) from None
 
 
 def dump(content: Any, **layout: Any) -> str:

@@ -25,7 +25,8 @@ class PodLifetime:
 
     `reason`: the cluster's reason for the end (OOMKilled, Evicted, ...); empty if it gives none. `asked_at`:
     the cluster's clock at its answer; None where the caller's own clock applies. `earlier`: where a reference
-    names several pods, those before the newest, in order.
+    names several pods, those before the newest, in order. `is_seen`: false where this process cannot see it,
+    so that its signs of life decide.
     """
 
     alive: bool
@@ -34,6 +35,7 @@ class PodLifetime:
     reason: str = ""
     asked_at: datetime | None = None
     earlier: tuple[PodLifetime, ...] = ()
+    is_seen: bool = True
 
     def began_since(self, moment: datetime) -> bool:
         """Return whether a node is known to have accepted it at this moment or later.

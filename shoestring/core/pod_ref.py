@@ -35,11 +35,12 @@ class PodRef:
         parts = text.split(".", 2)
         if len(parts) < 3 or not all(parts):
             raise ValueError(
-                f"{text!r} refers to no pod: NAMESPACE.UID.NAME, NAMESPACE?LABELS or HOST.PID.CREATED_MS"
+                f"{text!r} refers to no pod: NAMESPACE.UID.NAME, NAMESPACE?LABELS or "
+                "HOST~BOOT~IDS.PID.CREATED_MS"
             )
         host, pid, created_ms = text.rsplit(".", 2)
         if pid.isdecimal() and created_ms.isdecimal() and not UID.fullmatch(parts[1]):
-            return LocalProcess(host, int(pid), int(created_ms))
+            return LocalProcess(host.partition("~")[0], int(pid), int(created_ms), *host.split("~")[1:3])
         return ClusterPod(*parts)
 
     @classmethod
@@ -89,12 +90,16 @@ class LabelledPod(PodRef):
 class LocalProcess(PodRef):
     """A process, by its host, its id and its creation time in milliseconds.
 
-    No other process ever has all three.
+    Several containers may have one host name, and each has ids of its own. `boot`, `namespace`: of the host,
+    and of these ids; empty: an earlier version named it. No other process ever has all five.
     """
 
     host: str
     pid: int
     created_ms: int
+    boot: str = ""
+    namespace: str = ""
 
     def __str__(self) -> str:
-        return f"{self.host}.{self.pid}.{self.created_ms}"
+        place = f"{self.host}~{self.boot}~{self.namespace}" if self.boot else self.host
+        return f"{place}.{self.pid}.{self.created_ms}"

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from shoestring.core.interfaces import Cluster, PodLifetime, Store
-from shoestring.core.pod_ref import PodRef
+from shoestring.core.interfaces import PodLifetime, Store
 from shoestring.spending.end_evidence import EndCost, EndEvidence
 from shoestring.spending.ends import cost_of_end, how_it_ended
 from shoestring.spending.heartbeat import UNSUPERVISED, Heartbeat, last_heartbeat
@@ -23,7 +22,7 @@ class LostAttempt:
 
 
 def lost_attempt(
-    heartbeat: Heartbeat | None, lifetime: Callable[[PodRef], PodLifetime]
+    heartbeat: Heartbeat | None, lifetime: Callable[[Heartbeat], PodLifetime]
 ) -> LostAttempt | None:
     """Return what the attempt of an open reservation pays if its pod is lost, by its last heartbeat; None: it
     is not lost.
@@ -32,7 +31,7 @@ def lost_attempt(
     """
     if heartbeat is None:
         return _of_evidence(EndEvidence())
-    if heartbeat.state == UNSUPERVISED or (life := lifetime(heartbeat.pod)).alive:
+    if heartbeat.state == UNSUPERVISED or (life := lifetime(heartbeat)).alive:
         return None
     return _of_evidence(EndEvidence(pod_reason=life.reason, heartbeat=heartbeat))
 
@@ -47,7 +46,7 @@ def _of_evidence(evidence: EndEvidence) -> LostAttempt:
 def settle_lost_pods(
     ledger: Ledger,
     store: Store,
-    cluster: Cluster,
+    lifetime: Callable[[Heartbeat], PodLifetime],
     account: str,
     run_id: str,
     *,
@@ -56,7 +55,8 @@ def settle_lost_pods(
     """Settle the reservations that lost pods of a run left in its account. Returns a sentence for each.
 
     Only for a run that routes no more stages: a reservation whose pod has not started yet looks like one
-    whose pod never will. `exclude` names reservations to leave as they are.
+    whose pod never will. `lifetime`: of the pod of a heartbeat. `exclude` names reservations to leave as they
+    are.
 
     Raises:
         UnknownName: there is no such account.
@@ -65,7 +65,7 @@ def settle_lost_pods(
     for name, reservation in ledger.state(account).reservations.items():
         if name in exclude:
             continue
-        found = lost_attempt(last_heartbeat(store, run_id, name), cluster.lifetime)
+        found = lost_attempt(last_heartbeat(store, run_id, name), lifetime)
         reserved_usd = reservation.amount_usd
         if (
             found

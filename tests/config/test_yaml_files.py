@@ -83,7 +83,9 @@ def test_text_that_is_not_yaml_is_refused() -> None:
 
 @pytest.mark.parametrize("text", ["[" * 20_000, "{a: " * 20_000, "a: " + "[" * 2000 + "]" * 2000])
 def test_text_of_too_many_levels_is_refused(text: str) -> None:
-    with pytest.raises(WorldError, match=r"policy\.yaml is not YAML: it has lists or mappings in one another"):
+    with pytest.raises(
+        WorldError, match=r"policy\.yaml is not YAML: it has lists or mappings in one another"
+    ):
         parse(text, Policy, "policy.yaml", WorldError)
 
 

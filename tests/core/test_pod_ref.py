@@ -23,6 +23,7 @@ class RecordWithPod(Record):
         ("ns.7.ingest-pod", ClusterPod("ns", "7", "ingest-pod")),
         ("some.host.name.1234.1700000000000", LocalProcess("some.host.name", 1234, 1700000000000)),
         ("host.1.2", LocalProcess("host", 1, 2)),
+        ("a.b~0a1b2c3d~4026531836.1.2", LocalProcess("a.b", 1, 2, "0a1b2c3d", "4026531836")),
         (
             "ns?shoestring.dev/stage=train,pipeline/runid=r-1",
             LabelledPod.with_labels("ns", {"shoestring.dev/stage": "train", "pipeline/runid": "r-1"}),

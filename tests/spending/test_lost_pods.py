@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import socket
+from collections.abc import Callable
 from datetime import timedelta
 from decimal import Decimal
 
@@ -80,8 +81,12 @@ def write_heartbeat(
     return heartbeat
 
 
+def lifetime_in(cluster: LocalCluster) -> Callable[[Heartbeat], PodLifetime]:
+    return lambda heartbeat: cluster.lifetime(heartbeat.pod)
+
+
 def settle_lost(ledger: Ledger, store: FolderStore) -> list[str]:
-    return settle_lost_pods(ledger, store, LocalCluster(()), "run", "run", exclude={"overhead"})
+    return settle_lost_pods(ledger, store, lifetime_in(LocalCluster(())), "run", "run", exclude={"overhead"})
 
 
 def test_a_pod_that_never_started_costs_nothing(ledger, store):
@@ -126,7 +131,7 @@ def test_an_unreadable_heartbeat_is_reported(ledger, store):
 
 def test_lost_pods_of_an_unknown_account_are_refused(ledger, store):
     with pytest.raises(UnknownName):
-        settle_lost_pods(ledger, store, LocalCluster(()), "rum", "rum")
+        settle_lost_pods(ledger, store, lifetime_in(LocalCluster(())), "rum", "rum")
 
 
 def test_an_attempt_without_heartbeats_has_none(store):
@@ -159,7 +164,7 @@ def test_only_dead_pods_are_settled_between_zero_and_their_reservation(reservati
         for name, (is_alive, after_s, price) in pods.items():
             pod = ALIVE if is_alive else DEAD
             write_heartbeat(store, pod, after_s=after_s, usd_per_hour=str(price), reservation=name)
-        settle_lost_pods(ledger, store, OnlyAlive(()), "run", "run")
+        settle_lost_pods(ledger, store, lifetime_in(OnlyAlive(())), "run", "run")
         settled_usd = ledger.state("run").settled_usd
         assert set(settled_usd) == {name for name in reservations if name not in pods or not pods[name][0]}
         for name, actual_usd in settled_usd.items():

@@ -26,6 +26,7 @@ from shoestring.runtime.admission.start_gate import start_when_allowed
 from shoestring.runtime.launch.temporary_space import check_temporary_space
 from shoestring.runtime.launch.watch_stages import watched_stages
 from shoestring.runtime.open_world import STORE_VARIABLE
+from shoestring.runtime.records.lifetimes import launcher_is_alive
 from shoestring.runtime.settlement.settle import settle_abandoned, settle_run
 
 
@@ -82,8 +83,8 @@ def check_not_running(world: World, run_id: str) -> None:
     """Settle what an earlier start of the run left. Raises UsageError if another process still drives it."""
     if not any(world.store.list(store_layout.starts(run_id))):
         return
-    launcher = open_run(world.store, run_id).start.launcher
-    if launcher and launcher != world.pod and world.cluster.lifetime(launcher).alive:
+    run = open_run(world.store, run_id)
+    if run.start.launcher != world.pod and launcher_is_alive(world, run):
         raise UsageError(f"{run_id} is still running: follow it with `shoestring watch {run_id}`")
     settle_run(world, run_id)
 

@@ -109,12 +109,13 @@ class StageWatch:
         that.
         """
         pod, name = heartbeat.pod, f"{heartbeat.stage}-{heartbeat.attempt}"
-        # The process ids of another machine mean nothing here.
+        # The process ids of another machine, or of another container, mean nothing here.
         if not isinstance(pod, LocalProcess) or pod.host != socket.gethostname():
             return
-        if heartbeat.state not in RUNNING_STATES or self.clock.tree_of(name):
+        life = self.world.cluster.lifetime(pod)
+        if not life.is_seen or heartbeat.state not in RUNNING_STATES or self.clock.tree_of(name):
             return
-        if self.world.cluster.lifetime(pod).alive:
+        if life.alive:
             attempt_id = AttemptId(self.run.run_id, heartbeat.stage, heartbeat.attempt)
             self.clock.add_below(attempt_id, pod.pid, heartbeat.usd_per_hour)
             return

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 
 from shoestring.config.world import World
 from shoestring.core import store_layout
@@ -20,6 +21,7 @@ from shoestring.core.record import record_bytes
 from shoestring.core.types import StageOutcome
 from shoestring.data.run_records import Run, read_record
 from shoestring.routing.decision import Decision
+from shoestring.runtime.records.lifetimes import launcher_is_alive, lifetime_of
 from shoestring.runtime.records.receipts import write_lost_receipts
 from shoestring.runtime.route_step.external_components import settle_external
 from shoestring.spending.ends import FINAL_CAUSES, OUT_OF_MONEY
@@ -118,7 +120,9 @@ def settle_earlier_attempts(
             )
         settle_external(world, run, run.start, names)
         others = ledger.state(account).reservations.keys() - names
-        settle_lost_pods(ledger, world.store, world.cluster, account, run.run_id, exclude=others)
+        settle_lost_pods(
+            ledger, world.store, partial(lifetime_of, world), account, run.run_id, exclude=others
+        )
         write_lost_receipts(world, run, run.start)
         state = ledger.state(account)
     return retry_context(world, settled_receipts(world, run, state, stage), can_move=can_move)
@@ -249,17 +253,17 @@ def receipt_is_due(world: World, run: Run, state: AccountState) -> bool:
     written = set(world.store.list(store_layout.receipts(run.run_id)))
     names = (name for name in state.settled_usd if store_layout.receipt(run.run_id, name) not in written)
     heartbeats = (last_heartbeat(world.store, run.run_id, name) for name in names)
-    return any(world.cluster.lifetime(each.pod).alive for each in heartbeats if each)
+    return any(lifetime_of(world, each).alive for each in heartbeats if each)
 
 
 def is_exiting(world: World, run: Run, heartbeat: Heartbeat) -> bool:
     """Return whether a pod is alive, or its run's launcher is about to end what its dead supervisor left, or
     the cluster does not report the end of an external component's containers yet.
     """
-    launcher, life = run.start.launcher, world.cluster.lifetime(heartbeat.pod)
+    launcher, life = run.start.launcher, lifetime_of(world, heartbeat)
     is_alive = life.alive
     if heartbeat.state == UNSUPERVISED:
         return is_alive or (life.started_at is not None and life.finished_at is None)
     if is_alive or heartbeat.state not in RUNNING_STATES or launcher in (None, world.pod):
         return is_alive
-    return world.cluster.lifetime(launcher).alive
+    return launcher_is_alive(world, run)

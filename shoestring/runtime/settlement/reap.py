@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
 from shoestring.config.world import World
@@ -23,6 +24,7 @@ from shoestring.data.run_records import Run, RunStart, open_run, read_record
 from shoestring.reporting.publish import publish
 from shoestring.routing.decision import Decision
 from shoestring.runtime.admission.first_request import next_attempt
+from shoestring.runtime.records.lifetimes import lifetime_of
 from shoestring.runtime.records.overhead import overhead_reservation, overhead_times
 from shoestring.runtime.records.receipts import write_lost_receipts
 from shoestring.runtime.records.run_setup import run_id_of_label
@@ -202,7 +204,7 @@ def settle_silent_run(
     if silent:
         others = state.reservations.keys() - silent
         messages += settle_lost_pods(
-            ledger, world.store, world.cluster, start.account, run.run_id, exclude=others
+            ledger, world.store, partial(lifetime_of, world), start.account, run.run_id, exclude=others
         )
         write_lost_receipts(world, run, start)
     return messages
@@ -217,7 +219,7 @@ def is_abandoned(world: World, state: AccountState, heartbeats: Iterable[Heartbe
     written = [heartbeat for heartbeat in heartbeats if heartbeat]
     newest = max([last_entry_at(world, state), *(heartbeat.at for heartbeat in written)])
     is_silent = world.clock.now() - newest > timedelta(seconds=world.policy.abandoned_after_s)
-    return is_silent and not any(world.cluster.lifetime(heartbeat.pod).alive for heartbeat in written)
+    return is_silent and not any(lifetime_of(world, heartbeat).alive for heartbeat in written)
 
 
 def has_live_route_step(world: World, run: Run, start: RunStart) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 from shoestring.config.world import World
@@ -14,6 +15,7 @@ from shoestring.data.run_records import Run, RunStart, open_run
 from shoestring.reporting.publish import publish
 from shoestring.runtime.admission.stage_budgets import account_states
 from shoestring.runtime.records.engine_times import record_engine_times
+from shoestring.runtime.records.lifetimes import launcher_is_alive, lifetime_of
 from shoestring.runtime.records.overhead import (
     overhead_reservation,
     overhead_timer,
@@ -44,7 +46,7 @@ def settle_start(world: World, run: Run, start: RunStart) -> list[str]:
     try:
         messages = settle_external(world, run, start)
         messages += settle_lost_pods(
-            ledger, world.store, world.cluster, start.account, run.run_id, exclude={overhead}
+            ledger, world.store, partial(lifetime_of, world), start.account, run.run_id, exclude={overhead}
         )
     except UnknownName:
         # The process that admitted it died before it opened the account, so nothing was reserved.
@@ -105,7 +107,7 @@ def settle_abandoned(world: World) -> list[str]:
     ended: set[str] = set()
 
     def settle(run: Run, start: RunStart) -> list[str]:
-        if not start.launcher or world.cluster.lifetime(start.launcher).alive:
+        if not start.launcher or launcher_is_alive(world, run):
             return []
         ended.add(start.account)
         found = settle_start(world, run, start)

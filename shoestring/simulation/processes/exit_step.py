@@ -6,9 +6,11 @@ Each may die at any write: then its memory is lost, and what it wrote remains.
 from __future__ import annotations
 
 from decimal import Decimal
+from functools import partial
 
 from shoestring.core.receipt import PricePoint
 from shoestring.data.run_records import Run
+from shoestring.runtime.records.lifetimes import lifetime_of
 from shoestring.runtime.records.overhead import overhead_reservation
 from shoestring.runtime.settlement.adjust import adjust_reservation
 from shoestring.simulation.event_loop import Process
@@ -37,7 +39,9 @@ def settle_pipeline_start(simulation: Simulation, pipeline: PipelineRun, run: Ru
     if (state := state_of(ledger, account)) is None or state.closed:
         return
     overhead = overhead_reservation(run.start)
-    settle_lost_pods(ledger, world.store, world.cluster, account, pipeline.request.run_id, exclude={overhead})
+    settle_lost_pods(
+        ledger, world.store, partial(lifetime_of, world), account, pipeline.request.run_id, exclude={overhead}
+    )
     state = ledger.state(account)
     if reservation := state.reservations.get(overhead):
         if len(state.reservations) > 1:

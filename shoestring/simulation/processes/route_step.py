@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from shoestring.config.engines import PLACE_SHARE
 from shoestring.core.attempt_id import AttemptId
 from shoestring.core.errors import BudgetExceeded, Refused
@@ -9,6 +11,7 @@ from shoestring.routing.decide import choose
 from shoestring.routing.decision import Choice, Decision
 from shoestring.routing.policy.migration import exploration_sd
 from shoestring.runtime.admission.extension_headroom import leaving_exits
+from shoestring.runtime.records.lifetimes import lifetime_of
 from shoestring.runtime.route_step.retry import ROUTER_RETRY_S
 from shoestring.runtime.route_step.route import MAX_RACES, may_be_late, reservation_usd
 from shoestring.simulation.event_loop import Process
@@ -40,7 +43,12 @@ def route_stage(simulation: Simulation, pipeline: PipelineRun, index: int) -> Pr
     others = {name for name, reservation in state.reservations.items() if reservation.stage != need.stage}
     if len(others) < len(state.reservations):
         settle_lost_pods(
-            ledger, world.store, world.cluster, pipeline.account, pipeline.request.run_id, exclude=others
+            ledger,
+            world.store,
+            partial(lifetime_of, world),
+            pipeline.account,
+            pipeline.request.run_id,
+            exclude=others,
         )
     for race in range(MAX_RACES):
         decision = decide_stage(simulation, pipeline, index, ledger.state(pipeline.account))

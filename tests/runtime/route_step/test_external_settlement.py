@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from shoestring.data.run_records import open_run, read_record
 from shoestring.routing.decision import Decision
 from shoestring.runtime.admission.first_request import recipe_request
 from shoestring.runtime.admission.stage_request import StageInputs
+from shoestring.runtime.records.lifetimes import lifetime_of
 from shoestring.runtime.records.overhead import overhead_timer
 from shoestring.runtime.route_step.retry import EXIT_WAIT_S
 from shoestring.runtime.route_step.route import route
@@ -162,7 +164,10 @@ def test_an_external_component_is_not_treated_as_dead_before_the_end_of_its_run(
 ) -> None:
     world.clock.sleep(3600)
     ledger = Ledger(world.store, world.clock, str(world.pod))
-    assert settle_lost_pods(ledger, world.store, world.cluster, "r", "r", exclude={"overhead-1"}) == []
+    assert (
+        settle_lost_pods(ledger, world.store, partial(lifetime_of, world), "r", "r", exclude={"overhead-1"})
+        == []
+    )
     assert str(decision.question.attempt_id) in ledger.state("r").reservations
 
 
