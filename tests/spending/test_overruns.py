@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from shoestring.backends.folder_store import FolderStore
 from shoestring.backends.memory import MemoryStore
 from shoestring.core.errors import BudgetExceeded, LedgerConflict
+from shoestring.runtime.settlement.running_pods import left_for
 from shoestring.spending.audit.verify import verify
 from shoestring.spending.ledger.ledger import Ledger
 from shoestring.spending.ledger.settlement import absorb_overruns, book_cost
@@ -23,9 +25,9 @@ ONE = Decimal("1.000000")
 amounts = st.integers(0, 1_500_000).map(lambda micro: Decimal(micro).scaleb(-6))
 
 
-def opened(store: FolderStore | MemoryStore) -> Ledger:
+def opened(store: FolderStore | MemoryStore, stage_caps: Mapping[str, Decimal] | None = None) -> Ledger:
     ledger = Ledger(store, StillClock(), "host.1.2")
-    ledger.open("run", ONE)
+    ledger.open("run", ONE, stage_caps=stage_caps)
     return ledger
 
 
@@ -60,7 +62,29 @@ def test_what_a_stage_cost_beyond_its_own_cap_cannot_be_spent_again(tmp_path: Pa
     ledger.reserve("run", "evaluate-1", "evaluate", 1, Decimal("0.011"))
     with pytest.raises(BudgetExceeded, match=r"\$0.000001 requested, \$0.000000 left"):
         ledger.extend("run", "evaluate-1", Decimal("0.000001"))
+    ledger.settle("run", "evaluate-1", Decimal("0.011"))
+    absorb_overruns(ledger, "run")
+    ledger.close("run")
+    assert ledger.state("run").overruns_usd == {}
+    assert ledger.state(MONTH).spent_usd == Decimal("0.031000")
     verify(store, {})
+
+
+def test_only_what_was_spent_may_exceed_the_cap_of_its_stage(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path)
+    ledger = Ledger(store, StillClock(), "host.1.2")
+    ledger.open("run", Decimal("0.031"), stage_caps={"train": Decimal("0.008")})
+    ledger.reserve("run", "train-1", "train", 1, Decimal("0.008"))
+    ledger.settle("run", "train-1", Decimal("0.008"))
+    book_cost(ledger, "run", "train-1", Decimal("0.020"), "a slow exit")
+    with pytest.raises(BudgetExceeded, match=r"of stage train in run: \$0.000001 requested, \$0.000000 left"):
+        ledger.adjust("run", "train-1", Decimal("0.000001"), "more", overrun_usd=Decimal("0.000001"))
+    with pytest.raises(LedgerConflict, match="has an overrun of"):
+        ledger.adjust("run", "train-1", Decimal("0.013"), "more", overrun_usd=Decimal("-0.013"))
+    absorb_overruns(ledger, "run")
+    with pytest.raises(BudgetExceeded, match=r"of stage train in run: \$0.001000 requested, \$0.000000 left"):
+        ledger.reserve("run", "train-2", "train", 2, Decimal("0.001"))
+    assert ledger.state("run").stages["train"].spent_usd == Decimal("0.020000")
 
 
 def test_money_that_is_released_later_pays_for_the_overrun(ledger: Ledger) -> None:
@@ -94,15 +118,16 @@ def test_an_overrun_cannot_be_taken_back_twice(ledger: Ledger) -> None:
 @given(
     st.lists(st.tuples(amounts, amounts), min_size=1, max_size=6),
     st.lists(amounts, max_size=6),
+    amounts,
 )
 @examples(40)
 def test_books_stay_below_the_cap_and_hold_every_cost(
-    attempts: list[tuple[Decimal, Decimal]], corrections: list[Decimal]
+    attempts: list[tuple[Decimal, Decimal]], corrections: list[Decimal], train_cap_usd: Decimal
 ) -> None:
     store = MemoryStore()
-    ledger, costs = opened(store), dict[str, Decimal]()
+    ledger, costs = opened(store, {"train": train_cap_usd}), dict[str, Decimal]()
     for number, (wanted_usd, cost_usd) in enumerate(attempts, 1):
-        left_usd = ledger.state("run").left_usd
+        left_usd = left_for(ledger.state("run"), "train")
         assert left_usd is not None
         name, reserved_usd = f"train-{number}", min(wanted_usd, left_usd)
         ledger.reserve("run", name, "train", number, reserved_usd)

@@ -151,7 +151,9 @@ def _check_reservation(
                 account.name, f"settles {name} without the hash of that account's last entry"
             )
     elif amount > 0:
-        _check_fits(account, entry, found.stage, min_left_microusd, unbooked_microusd)
+        # A recorded overrun was paid already, so its stage's cap does not keep it from being booked.
+        stage = "" if entry.kind == "adjust" and entry.overrun_microusd == -amount else found.stage
+        _check_fits(account, entry, stage, min_left_microusd, unbooked_microusd)
     elif found.amount_microusd + amount < 0:
         settled, change = from_microusd(found.amount_microusd), from_microusd(amount)
         raise LedgerConflict(
@@ -197,5 +199,5 @@ def _check_fits(
         raise BudgetExceeded(f"{what} of {account.name}{later}", *amounts)
     cap, used = account.stage_caps.get(stage), account.stage_spent[stage] + account.stage_held[stage]
     if cap is not None and used + amount > cap:
-        amounts = map(from_microusd, (amount, cap - used, cap))
+        amounts = map(from_microusd, (amount, max(0, cap - used), cap))
         raise BudgetExceeded(f"{what} of stage {stage} in {account.name}", *amounts)

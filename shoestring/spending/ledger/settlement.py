@@ -69,8 +69,10 @@ def _adjust(
 
 
 def absorb_overruns(ledger: Ledger, account: str) -> None:
-    """Book overruns with money that was released after they were recorded."""
+    """Book overruns with money that was released after they were recorded, and those of a stage's own cap
+    with money that no other stage took. Done before an account is closed: what is not booked goes back.
+    """
     state = ledger.state(account)
     for name, overrun_usd in state.overruns_usd.items():
         cost_usd = state.settled_usd[name] + overrun_usd
-        book_cost(ledger, account, name, cost_usd, "paid by money that was released later")
+        book_cost(ledger, account, name, cost_usd, "paid by what the account has left")
