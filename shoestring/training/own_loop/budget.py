@@ -221,6 +221,8 @@ class Budget:
         if found.should_stop:
             # Who has seen the end writes its results now.
             self.loop.expect_termination(found.stop_reason)
+        elif self.loop.source.has_meter:
+            self.loop.termination.ignore_after(lambda: self._reading().should_stop)
         return found
 
     def _is_over(self) -> bool:

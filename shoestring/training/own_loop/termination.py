@@ -31,6 +31,7 @@ class Termination:
 
     def __init__(self) -> None:
         self.is_within: Callable[[FrameType | None], bool] = lambda frame: True
+        self._has_ended: Callable[[], bool] = bool
         self.requested, self.is_awaited, self._depth = False, False, 0
         self._is_installed, self._pid = False, os.getpid()
         self._before: object = None
@@ -70,6 +71,22 @@ class Termination:
             # Python takes its handlers away long before its process has ended.
             atexit.register(self._ignore_at_exit)
             outlive_parent()
+
+    def ignore_after(self, has_ended: Callable[[], bool]) -> None:
+        """Ignore the signal if the budget has ended when it comes; until then it ends the process.
+
+        For a script that asks what is left, and ends at a moment of its own choice.
+        """
+        if self._depth == 0 and is_main_thread() and live_handler() == signal.SIG_DFL:
+            self._before, self._pid, self._has_ended = signal.SIG_DFL, os.getpid(), has_ended
+            signal.signal(signal.SIGTERM, self._end_unless_ended)
+
+    def _end_unless_ended(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() != self._pid:
+            self._end_forked(number, frame)
+        elif not self._has_ended():
+            self._restore()
+            os.kill(os.getpid(), number)
 
     def _ignore_at_exit(self) -> None:
         if signal.getsignal(signal.SIGTERM) == self._ignore:
@@ -126,7 +143,7 @@ def live_handler() -> object:
     """Return the handler of SIGTERM, without those of trainings that have ended with an error."""
     found: object = signal.getsignal(signal.SIGTERM)
     while isinstance(owner := getattr(found, "__self__", None), Termination):
-        if owner.is_within(sys._getframe()):
+        if found != owner._end_unless_ended and owner.is_within(sys._getframe()):
             break
         found = owner._before
     return found

@@ -6,6 +6,7 @@ import itertools
 import multiprocessing
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from decimal import Decimal
@@ -139,7 +140,14 @@ def read_seconds_left(training: SmallTraining, budget: Budget) -> None:
         training.after_step(0)
 
 
-@pytest.mark.parametrize("loop", [train_without_epochs, ask_to_stop, read_seconds_left])
+def keep_a_margin(training: SmallTraining, budget: Budget) -> None:
+    while budget.seconds_left > 20:
+        training.clock.sleep(1)
+    training.clock.sleep(30)  # its export begins before the end of the budget
+    training.after_step(0)
+
+
+@pytest.mark.parametrize("loop", [train_without_epochs, ask_to_stop, read_seconds_left, keep_a_margin])
 def test_sigterm_ends_no_script_that_has_seen_the_end_of_its_budget_in_a_loop_of_its_own(
     loop: Callable[[SmallTraining, Budget], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,7 +167,12 @@ def test_sigterm_ends_a_script_whose_budget_has_not_ended(
     for _ in budgeted(training.loader, training.model, training.optimizer, budget, steps=5):
         training.clock.sleep(1)
     assert budget.loop.stop_reason == STEPS_DONE
-    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    assert budget.seconds_left > 100
+    script = "import os, signal, time\nfrom shoestring.budget import Budget\nBudget.here().share_gone\n"
+    asked = subprocess.Popen([sys.executable, "-c", f"{script}print(flush=True)\ntime.sleep(60)"], stdout=-1)
+    assert asked.stdout is not None and asked.stdout.readline()
+    asked.terminate()
+    assert asked.wait(20) == -signal.SIGTERM
 
 
 def test_a_handler_of_the_script_receives_sigterm_after_the_end(
