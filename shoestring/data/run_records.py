@@ -4,7 +4,7 @@ writes them."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
@@ -92,11 +92,20 @@ class RunStart(StoredRecord):
     overhead_usd: Usd = Decimal(0)
     engine: Engine | None = None
     elastic_stage: str = ""
+    command: Command | None = Field(
+        None,
+        exclude_if=lambda command: command is None,
+        description="the command from this start on; null: as before",
+    )
     argv: tuple[str, ...] = Field(
         (),
         exclude_if=lambda argv: not argv,
-        description="the words of the command from this start on; empty: as before",
+        description="the command's words from this start on, where an earlier version wrote the start",
     )
+
+    def command_after(self, before: Command) -> Command:
+        """Return the command of this start. `before`: that of the start before it."""
+        return self.command or (before.model_copy(update={"argv": self.argv}) if self.argv else before)
 
 
 class AdmissionRefusal(StoredRecord):
@@ -110,7 +119,7 @@ class AdmissionRefusal(StoredRecord):
 class Run:
     """A run that was admitted, or one that was refused and has no starts.
 
-    The command in its record has the words of the latest start.
+    The command in its record is that of the latest start.
     """
 
     record: RunRecord
@@ -200,10 +209,23 @@ def open_run(store: Store, run_id: str) -> Run:
 def run_of(record: RunRecord, starts: Iterable[RunStart]) -> Run:
     """Return a run of these records."""
     ordered = tuple(sorted(starts, key=lambda start: start.number))
-    argv = next((start.argv for start in reversed(ordered) if start.argv), ())
-    if record.command is not None and argv:
-        record = record.model_copy(update={"command": record.command.model_copy(update={"argv": argv})})
+    if commands := commands_of_starts({record.run_id: record}, ordered):
+        record = record.model_copy(update={"command": commands[ordered[-1].account]})
     return Run(record, ordered)
+
+
+def commands_of_starts(records: Mapping[str, RunRecord], starts: Iterable[RunStart]) -> dict[str, Command]:
+    """Return the command of each of these starts, by its account. `records`: by run; one of a recipe has
+    none.
+    """
+    last = {run_id: record.command for run_id, record in records.items() if record.command}
+    found: dict[str, Command] = {}
+    for start in sorted(starts, key=lambda start: start.number):
+        # The account of a start is that of its run, with a number from the second one on.
+        run_id = start.account.partition(".")[0]
+        if before := last.get(run_id):
+            found[start.account] = last[run_id] = start.command_after(before)
+    return found
 
 
 def read_run_record(store: Store, run_id: str) -> RunRecord:

@@ -6,7 +6,7 @@ the micro-dollar.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
@@ -18,7 +18,7 @@ from shoestring.core.interfaces import Store
 from shoestring.core.money import microusd
 from shoestring.core.receipt import Receipt
 from shoestring.core.types import Market, Pool
-from shoestring.data.run_records import RunRecord, RunStart, read_records
+from shoestring.data.run_records import RunRecord, RunStart, commands_of_starts, read_records
 from shoestring.routing.decision import Decision
 from shoestring.routing.pages.decision_view import expected_cost
 from shoestring.spending.ledger.chain import AccountChain
@@ -256,11 +256,8 @@ def _with_records(store: Store, found: list[Charge]) -> tuple[list[Charge], tupl
     ]
     entries = [(run.run_id, charge.entry) for charge, run in with_runs if run]
     attempts = [(run_id, entry.reservation) for run_id, entry in entries if entry.stage != OVERHEAD]
-    start_keys = [
-        store_layout.start(run_id, entry.attempt) for run_id, entry in entries if entry.stage == OVERHEAD
-    ]
-    starts, unread_starts = read_records(store, start_keys, RunStart)
-    started = {start.account: start for start in starts}
+    starts, unread_starts = read_records(store, sorted(_start_keys(entries, runs)), RunStart)
+    started, commands = {start.account: start for start in starts}, commands_of_starts(runs, starts)
     decision_keys = [store_layout.decision(*attempt) for attempt in attempts]
     receipt_keys = [store_layout.receipt(*attempt) for attempt in attempts]
     read_decisions, unread_decisions = read_records(store, decision_keys, Decision)
@@ -272,7 +269,7 @@ def _with_records(store: Store, found: list[Charge]) -> tuple[list[Charge], tupl
     complete = [
         replace(
             charge,
-            run=run,
+            run=run and run.model_copy(update={"command": commands.get(charge.entry.account, run.command)}),
             start=started.get(charge.entry.account) if charge.entry.stage == OVERHEAD else None,
             decision=decisions.get((run.run_id, charge.entry.reservation)) if run else None,
             receipt=receipts.get((run.run_id, charge.entry.reservation)) if run else None,
@@ -280,6 +277,16 @@ def _with_records(store: Store, found: list[Charge]) -> tuple[list[Charge], tupl
         for charge, run in with_runs
     ]
     return complete, unread_runs + unread_starts + unread_decisions + unread_receipts
+
+
+def _start_keys(charged: Iterable[tuple[str, Entry]], runs: Mapping[str, RunRecord]) -> set[str]:
+    """Return the keys of the starts that have charges of overhead; of a command also all starts before."""
+    last = [(run_id, entry.attempt) for run_id, entry in charged if entry.stage == OVERHEAD]
+    return {
+        store_layout.start(run_id, number)
+        for run_id, until in last
+        for number in range(1 if runs[run_id].command else until, until + 1)
+    }
 
 
 def _possible_run_ids(charge: Charge) -> tuple[str, ...]:

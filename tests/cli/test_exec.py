@@ -19,6 +19,7 @@ from shoestring.core.record import record_bytes
 from shoestring.data.recipe_files import find_recipe
 from shoestring.data.run_records import RunRecord, open_run
 from shoestring.reporting import number_text
+from shoestring.reporting.charges import read_charges
 from shoestring.spending.budget_file import BudgetFile
 
 
@@ -130,23 +131,28 @@ def test_a_resumed_command_finds_its_files_and_its_share_goes_on(on: Exec, littl
     assert first.spent_usd + second.spent_usd <= Decimal(more)
 
 
-def test_a_resumed_run_takes_new_words_and_keeps_them(on: Exec) -> None:
+def test_a_resumed_run_takes_another_command_and_keeps_it(on: Exec) -> None:
     on.script("say.sh", 'echo "$1 $PWD"; test "$1" = 3\n')
     assert on.run("--budget", "0.05", "--name", "say", "--", "sh", "say.sh", "1") == 1
-    assert open_run(on.store, on.run_id).start.argv == ()
-    assert on.run("--resume", on.run_id, "--", "sh", "say.sh", "2") == 1, on.err
+    assert open_run(on.store, on.run_id).start.command is None
+    assert on.run("--resume", on.run_id, "--grace", "2", "--cores", "1", "--", "sh", "say.sh", "2") == 1
     assert on.out == f"2 {on.folder}\n"
     assert on.run("--resume", on.run_id) == 1
     assert on.out == f"2 {on.folder}\n"
     run = open_run(on.store, on.run_id)
-    assert [start.argv for start in run.starts] == [(), ("sh", "say.sh", "2"), ()]
-    assert run.record.command is not None and run.record.command.text == "sh say.sh 2"
+    command = run.record.command
+    assert [start.command for start in run.starts] == [None, command, None]
+    assert command is not None and (command.text, command.grace_s, command.cores) == ("sh say.sh 2", 2, 1)
+    runs = [charge.run for charge in read_charges(on.store)[0]]
+    texts = [run.command.text for run in runs if run and run.command]
+    assert texts == ["sh say.sh 1"] * 2 + ["sh say.sh 2"] * 4
     assert "<code>sh say.sh 2</code>" in on.store.fetch(store_layout.report(on.run_id)).read_text()
     (listed,) = on.listed()
     assert (listed["command"], listed["starts"]) == ("sh say.sh 2", 3)
     assert on.run("--resume", on.run_id, "--", "sh", "say.sh", "3") == 0
     assert on.run("--resume", on.run_id) == 0 and "is done" in on.err and on.out == ""
     assert on.run("--resume", on.run_id, "--", "sh", "say.sh", "4") == 1 and on.out.startswith("4 ")
+    assert on.run("--resume", on.run_id, "--campaign", "c") == 2 and "leave --name and --campaign" in on.err
 
 
 def test_the_latest_run_is_the_newest_one_of_a_command(on: Exec) -> None:

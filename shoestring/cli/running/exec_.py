@@ -60,11 +60,13 @@ DeadlineOption = Annotated[
 CoresOption = Annotated[
     int | None, typer.Option("--cores", min=1, help="cores that it may use; default: all of this machine")
 ]
-GpuOption = Annotated[bool, typer.Option("--gpu", help="use the pool with a GPU")]
+GpuOption = Annotated[bool | None, typer.Option("--gpu/--no-gpu", help="use the pool with a GPU")]
 GraceOption = Annotated[
-    float,
+    float | None,
     typer.Option(
-        "--grace", min=MIN_GRACE_S, help="seconds from SIGTERM to SIGKILL; kept back from the budget"
+        "--grace",
+        min=MIN_GRACE_S,
+        help=f"seconds from SIGTERM to SIGKILL; kept back from the budget; default: {DEFAULT_GRACE_S:g}",
     ),
 ]
 CampaignOption = Annotated[str, typer.Option("--campaign", help="campaign that is charged as well")]
@@ -73,8 +75,8 @@ ResumeOption = Annotated[
     str | None,
     typer.Option(
         "--resume",
-        help="start a run that did not finish again, with the files that it kept and its last command; "
-        "another command after -- replaces that; latest: the newest run of a command",
+        help="start a run that did not finish again, with the files that it kept and its last command, cores "
+        "and grace, where no others are given; latest: the newest run of a command",
     ),
 ]
 
@@ -85,8 +87,8 @@ def exec_command(
     budget: BudgetOption = None,
     deadline: DeadlineOption = None,
     cores: CoresOption = None,
-    gpu: GpuOption = False,
-    grace: GraceOption = DEFAULT_GRACE_S,
+    gpu: GpuOption = None,
+    grace: GraceOption = None,
     campaign: CampaignOption = "",
     name: NameOption = "",
     world: WorldOption = None,
@@ -106,16 +108,15 @@ def exec_command(
     # It is forked before anything has a thread, such as an open store.
     watcher = context.with_resource(command_watcher(partial(source.open, writes=True)))
     opened = source.open_to_run()
-    if resume:
-        run_id, new_usd = named_command_run(opened.store, resume), budget_from_option(budget)
-        request = resumed_command(opened, run_id, command or (), new_usd, deadline)
-    else:
-        given = {"cores": cores, "gpu": gpu, "grace_s": grace}
-        request = new_command(opened, command or [], budget, deadline, given, campaign, name)
-    if resume and budget is None and not command and is_done(opened, request.run_id):
-        more = "with more money in --budget, or a command after --, it starts again"
-        typer.echo(f"{request.run_id} is done: {more}", err=True)
-        return
+    fields = {"argv": tuple(command or ()) or None, "cores": cores, "gpu": gpu, "grace_s": grace}
+    given = {field: value for field, value in fields.items() if value is not None}
+    if resume and (name or campaign):
+        raise UsageError(f"{resume} keeps its name and its campaign: leave --name and --campaign out")
+    request = (
+        restarted_command(opened, resume, given, budget, deadline)
+        if resume
+        else new_command(opened, given, budget, deadline, campaign, name)
+    )
     tell = partial(typer.echo, err=True)
     options = LaunchOptions(local_world_path(world), absolute(store), Path(), None, wait, tell)
     exec_and_exit(opened, request, options, watcher, given_options(world, store, None), as_json)
@@ -149,26 +150,39 @@ def local_world_path(world: Path | None) -> Path:
 
 def new_command(
     world: World,
-    argv: list[str],
+    given: dict[str, Any],
     budget: str | None,
     deadline_s: float | None,
-    given: dict[str, Any],
     campaign: str,
     name: str,
 ) -> RunRequest:
-    """Return the request for a new run. Raises UsageError."""
-    if not argv:
+    """Return the request for a new run. `given`: fields of its command. Raises UsageError."""
+    if "argv" not in given:
         raise UsageError("name a command, like `shoestring exec --budget 0.50 -- python train.py`")
     if (budget_usd := budget_from_option(budget)) is None:
         raise UsageError("--budget is missing: how many dollars may the command spend?")
     try:
-        command = Command(argv=tuple(argv), folder=str(Path.cwd()), **given)
-        job = Job(
-            name=name or command_name(argv), budget_usd=budget_usd, deadline_s=deadline_s, campaign=campaign
-        )
+        command = Command(folder=str(Path.cwd()), **given)
+        name = name or command_name(command.argv)
+        job = Job(name=name, budget_usd=budget_usd, deadline_s=deadline_s, campaign=campaign)
     except ValidationError as error:
         raise UsageError(validation_message(error)) from None
     return command_request(world, job, command)
+
+
+def restarted_command(
+    world: World, name: str, given: dict[str, Any], budget: str | None, deadline_s: float | None
+) -> RunRequest:
+    """Return the request to start a run again; exit where it is done and nothing else is given. Raises
+    UsageError.
+    """
+    run_id, new_usd = named_command_run(world.store, name), budget_from_option(budget)
+    request = resumed_command(world, run_id, given, new_usd, deadline_s)
+    if budget is None and not given and is_done(world, run_id):
+        more = "with more money in --budget, another command after -- or other options, it starts again"
+        typer.echo(f"{run_id} is done: {more}", err=True)
+        raise typer.Exit
+    return request
 
 
 def own_stdout() -> int:

@@ -135,7 +135,7 @@ def with_record(world: World, request: RunRequest) -> RunRequest:
             world.store.put(store_layout.data_page(request.run_id), record_bytes(page))
     write_engine_job(world, request.run_id, request.job_id)
     notes = page.notes if page else ()
-    # A command that is started again here may have new words.
+    # A command that is started again here may be another one.
     task = request.task if request.runs_in_launcher else record.task
     found = replace(request, task=task, target_notes=notes)
     return found.with_terms(seed=record.job.seed, stage_budgets_usd=record.job.stage_budgets_usd)
@@ -146,7 +146,7 @@ def admit(world: World, request: RunRequest, notify: Callable[[str], object] = l
 
     `notify` receives what will be predicted, once it has started.
 
-    A run that is started again keeps its recipe and its seed. A command on this machine may have new words.
+    A run that is started again keeps its recipe and its seed. A command on this machine may be another one.
 
     Raises:
         Refused: the store has no model for its predictions.
@@ -196,7 +196,7 @@ def start_terms(world: World, request: RunRequest, decision: Decision, before: T
         engine=engine,
         overhead_usd=overhead_at_start(world, request, len(question.needs), engine),
         elastic_stage=elastic_stage(request.needs),
-        argv=request.command.argv if request.command and request.task != before else (),
+        command=request.command if before != request.task else None,
     )
 
 

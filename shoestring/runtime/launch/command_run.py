@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal
 from getpass import getuser
+from typing import Any
 
 from shoestring.config.world import World
 from shoestring.core import store_layout
@@ -67,9 +68,14 @@ def check_deadline(command: Command, deadline_s: float | None) -> None:
 
 
 def resumed_command(
-    world: World, run_id: str, argv: Sequence[str], budget_usd: Decimal | None, deadline_s: float | None
+    world: World,
+    run_id: str,
+    changes: Mapping[str, Any],
+    budget_usd: Decimal | None,
+    deadline_s: float | None,
 ) -> RunRequest:
-    """Return the request for another start of a run. What is None stays as it was; no `argv`: its last words.
+    """Return the request for another start of a run. `changes`: the fields of its command that are given
+    again. What is not given, or is None, stays as it was at its last start.
 
     Raises UsageError: there is no such run, or it has a recipe.
     """
@@ -82,8 +88,7 @@ def resumed_command(
     command = run.record.command
     if command is None:
         raise UsageError(f"{run_id} is a run of a recipe: `shoestring run --resume {run_id}`")
-    if argv:
-        command = command.model_copy(update={"argv": tuple(argv)})
+    command = Command.model_validate(command.model_dump() | dict(changes))
     last_usd, last_deadline_s = previous_request(world, run)
     check_deadline(command, deadline_s or last_deadline_s)
     request = RunRequest(run_id, run.record.job, command, (need_of(command),))

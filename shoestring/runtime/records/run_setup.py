@@ -80,8 +80,8 @@ class StartTerms:
     """What a start may spend, by when, and what runs it.
 
     `deadline_s` is in seconds from now; None: no deadline. `overhead_usd` is what is reserved for pods that
-    run no stage. `elastic_stage` is the pipeline's; empty: it has none. `argv` are new words of the command;
-    empty: none are new.
+    run no stage. `elastic_stage` is the pipeline's; empty: it has none. `command`: the command, if it is
+    another one than before.
     """
 
     budget_usd: Decimal
@@ -90,7 +90,7 @@ class StartTerms:
     engine: EngineTimes
     overhead_usd: Decimal
     elastic_stage: str
-    argv: tuple[str, ...] = ()
+    command: Command | None = None
 
 
 def elastic_stage(needs: Iterable[Need]) -> str:
@@ -113,7 +113,7 @@ def new_start(world: World, run_id: str, number: int, terms: StartTerms) -> RunS
         overhead_usd=terms.overhead_usd,
         engine=terms.engine.engine,
         elastic_stage=terms.elastic_stage,
-        argv=terms.argv,
+        command=terms.command,
     )
 
 
