@@ -15,7 +15,7 @@ from shoestring.stages.work import StageProgress, Work
 # Measured on 336,776 flights of 92 bytes of text: 1.1 s of imports in two processes (supervisor and child),
 # then 0.4 to 0.6 s of CPU with writing, and 340 MB of memory; 650 MB with ten times the rows, since the size
 # of a part is bounded. A second core changed neither: Arrow numbers bad rows only when it reads in one
-# thread.
+# thread. Where the size of the tables is known, `data/needs/table_needs.py` computes the cost of a row.
 NEED = Need(stage="ingest", setup_s=1.5, cpu_us_per_row=1.4, writes_bytes_per_row=160, memory_fixed_gb=0.7)
 
 

@@ -15,6 +15,7 @@ from shoestring.stages.work import StageProgress, Work
 # Measured on 336,776 flights: 1.1 s of imports in two processes (supervisor and child), then 0.3 to 0.6 s of
 # CPU by format, with reading and writing, and 330 MB of memory; 510 MB with ten times the rows, since the
 # size of a part is bounded. A second core changed neither: the batches are processed one after another.
+# Where the size of the tables is known, `data/needs/table_needs.py` computes the cost of a row.
 NEED = Need(
     stage="preprocess",
     setup_s=1.5,

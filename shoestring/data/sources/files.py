@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from shoestring.core.errors import DataError, RecipeError
 from shoestring.core.interfaces import NO_REMOTE_SOURCES, RemoteSources
 from shoestring.core.record import Record
+from shoestring.data.needs.table_needs import NO_TABLES, VALUE_BYTES, TableSizes
 from shoestring.data.recipe import Recipe
 from shoestring.data.source import Source
 from shoestring.data.sources.check_columns import check_columns
@@ -41,6 +42,7 @@ from shoestring.data.sources.typed.typed_columns import TypedColumns
 from shoestring.data.split_settings import SPLIT_COLUMN, split_of_name
 
 MIN_ROWS = 3
+TEXT_KINDS = ("csv", "json")
 MAX_BATCH_BYTES = 16 << 20
 """A larger batch of a remote Arrow file is not read for an estimate."""
 KIND_NAMES: dict[FileKind, str] = {
@@ -57,6 +59,7 @@ class SourceSize(Record):
     rows_estimate: int
     size_bytes: int
     row_bytes: int
+    tables: TableSizes = NO_TABLES
 
 
 def list_data_files(
@@ -166,37 +169,54 @@ def estimate_size(
     cannot work; unless `learns` is false: rows that are only predicted may lack the target, and be few.
     Raises RecipeError, DataError.
     """
-    rows, size_bytes, row_bytes = 0, 0, 1
-    columns: dict[str, Sequence[str]] = {}
-    left_out: dict[str, LeftOut] = {}
+    found: dict[str, FileSize] = {}
     for name, source in recipe.source.items():
         files = list_data_files(source, remote)
-        if source.image is not None:
-            rows, images_bytes, columns[name], own = _images_size(files)
-            left_out |= own
-            size_bytes, row_bytes = size_bytes + images_bytes, 1 + images_bytes // max(rows, 1)
-            continue
         if source.text is not None:
             rows, size_bytes = text_size(source.text, files)
             return SourceSize(rows_estimate=rows, size_bytes=size_bytes, row_bytes=source.text.row_tokens)
-        like: CsvFile | None = None
-        for file in files:
-            like = CsvFile(file, like) if file.kind == "csv" else None
-            found = _file_size(file, like)
-            left_out |= found.left_out
-            columns[name] = [*dict.fromkeys([*columns.get(name, ()), *found.names, *file.keys])]
-            size_bytes += found.size_bytes
-            if name == recipe.main:
-                rows, row_bytes = rows + found.rows, max(row_bytes, 8 * len(columns[name]))
-    if not learns:
-        return SourceSize(rows_estimate=max(rows, 1), size_bytes=size_bytes, row_bytes=row_bytes)
-    check_columns(recipe, columns, left_out)
-    if rows < MIN_ROWS:
-        raise DataError(
-            f"table {recipe.main} has {rows} row{'s' * (rows != 1)}: "
-            "training, validation and test need at least one each"
-        )
-    return SourceSize(rows_estimate=rows, size_bytes=size_bytes, row_bytes=row_bytes)
+        found[name] = _table_size(files) if source.image is None else _images_size(files)
+    main = found[recipe.main]
+    if learns:
+        left_out = {key: each for size in found.values() for key, each in size.left_out.items()}
+        check_columns(recipe, {name: each.names for name, each in found.items()}, left_out)
+        if main.rows < MIN_ROWS:
+            raise DataError(
+                f"table {recipe.main} has {main.rows} row{'s' * (main.rows != 1)}: "
+                "training, validation and test need at least one each"
+            )
+    row_bytes = VALUE_BYTES * len(main.names)
+    return SourceSize(
+        rows_estimate=max(main.rows, 1),
+        size_bytes=sum(each.size_bytes for each in found.values()),
+        row_bytes=row_bytes if recipe.image is None else 1 + main.size_bytes // max(main.rows, 1),
+        tables=_sizes_of(found),
+    )
+
+
+def _sizes_of(found: Mapping[str, FileSize]) -> TableSizes:
+    text = [each for each in found.values() if each.is_text]
+    return TableSizes(
+        columns={name: len(each.names) for name, each in found.items()},
+        values=sum(each.rows * len(each.names) for each in found.values()),
+        text_columns=sum(len(each.names) for each in text),
+        text_bytes=sum(each.size_bytes for each in text),
+    )
+
+
+def _table_size(files: Sequence[DataFile]) -> FileSize:
+    """Return the size of the files of a table together. Raises DataError."""
+    rows, size_bytes = 0, 0
+    names: dict[str, None] = {}
+    left_out: dict[str, LeftOut] = {}
+    like: CsvFile | None = None
+    for file in files:
+        like = CsvFile(file, like) if file.kind == "csv" else None
+        found = _file_size(file, like)
+        rows, size_bytes = rows + found.rows, size_bytes + found.size_bytes
+        names |= dict.fromkeys((*found.names, *file.keys))
+        left_out |= found.left_out
+    return FileSize(rows, size_bytes, [*names], left_out, is_text=files[0].kind in TEXT_KINDS)
 
 
 def _images_size(files: Sequence[DataFile]) -> FileSize:
@@ -220,6 +240,7 @@ class FileSize(NamedTuple):
     size_bytes: int
     names: Sequence[str]
     left_out: Mapping[str, LeftOut] = MappingProxyType({})
+    is_text: bool = False
 
     @classmethod
     def typed(cls, rows: int, size_bytes: int, columns: TypedColumns) -> FileSize:

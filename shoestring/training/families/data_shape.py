@@ -6,10 +6,8 @@ import math
 from dataclasses import dataclass
 
 from shoestring.core.datasets import Encoding
+from shoestring.data.needs.table_needs import VALUE_BYTES
 from shoestring.data.recipe import Recipe
-
-VALUE_BYTES = 8
-"""Bytes of a value of a table whose columns are not known yet."""
 
 EXPECTED_CARDINALITY, BYTES_VOCABULARY = 100, 256
 

@@ -7,9 +7,10 @@ from functools import cached_property
 
 from shoestring.core.datasets import Encoding
 from shoestring.core.types import Need
+from shoestring.data.needs.image_needs import with_images
+from shoestring.data.needs.table_needs import NO_TABLES, TableSizes, with_tables
 from shoestring.data.recipe import Recipe
 from shoestring.data.source import TextSettings
-from shoestring.data.sources.images.image_needs import with_images
 from shoestring.training.families.boosted.settings import BASELINE
 from shoestring.training.families.data_shape import DataShape, recipe_shape
 from shoestring.training.families.registry import family_of, whole_training
@@ -31,14 +32,15 @@ class RecipeNeeds:
     """Computes the needs of stages from a recipe, and the data set as far as it is known.
 
     `row_bytes`: of the input of the first stage of a question, whose later ones are computed from it; `rows`:
-    of this input. `encoding`: of the data set, once it is encoded. `has_baseline`: the store has that of the
-    evaluation.
+    of this input. `tables`: the sizes of its tables, until they are encoded. `encoding`: of the data set,
+    once it is encoded. `has_baseline`: the store has that of the evaluation.
     """
 
     recipe: Recipe
     rows: int = 0
     row_bytes: int = 0
     encoding: Encoding | None = None
+    tables: TableSizes = NO_TABLES
     has_baseline: bool = False
 
     @cached_property
@@ -59,6 +61,8 @@ class RecipeNeeds:
             need = with_vocabulary(need, recipe.text)
         if recipe.image is not None:
             need = with_images(need, recipe.image, self.row_bytes)
+        if recipe.samples == "tables":
+            need = with_tables(need, recipe, self.tables, self.rows)
         if need.stage == "train":
             need = family_of(recipe.train).train_need(need, self.shape)
         if need.stage == "evaluate":

@@ -15,6 +15,7 @@ from shoestring.core.errors import Refused
 from shoestring.core.interfaces import Store
 from shoestring.core.types import STANDARD_CLASS, Format, Need, Pool, StockOut
 from shoestring.data.job import Command
+from shoestring.data.needs.table_needs import NO_TABLES, TableSizes, sizes_of_raw
 from shoestring.data.storage.blobs import load_manifest
 from shoestring.pricing.learned.learning import learn
 from shoestring.routing.dag import UpstreamStage
@@ -51,6 +52,7 @@ class InputSize:
     format: Format | None
     storage_class: str = STANDARD_CLASS
     encoding: Encoding | None = None
+    tables: TableSizes = NO_TABLES
 
 
 def with_min_memory(needs: tuple[Need, ...], rows: int, min_memory_gb: float) -> tuple[Need, ...]:
@@ -72,7 +74,7 @@ def input_size(world: World, work: StageWork) -> InputSize:
         from shoestring.data.sources.files import estimate_size
 
         size = estimate_size(recipe, world.remote, learns=work.stage != "predict")
-        return InputSize(size.rows_estimate, size.row_bytes, None)
+        return InputSize(size.rows_estimate, size.row_bytes, None, tables=size.tables)
     manifest = load_manifest(world.store, upstream)
     if recipe.text is not None and manifest.encoding is None:
         # The rows that preprocess makes of these documents decide what the stages after it cost.
@@ -80,7 +82,12 @@ def input_size(world: World, work: StageWork) -> InputSize:
         row_bytes = recipe.text.row_tokens * recipe.text.bytes_per_token
         return InputSize(rows, row_bytes, manifest.format, manifest.storage_class)
     return InputSize(
-        manifest.rows, manifest.row_bytes, manifest.format, manifest.storage_class, manifest.encoding
+        manifest.rows,
+        manifest.row_bytes,
+        manifest.format,
+        manifest.storage_class,
+        manifest.encoding,
+        sizes_of_raw(manifest.columns),
     )
 
 
@@ -138,6 +145,7 @@ def read_context(world: World, request: StageRequest) -> QuestionContext:
         size.rows,
         size.row_bytes,
         size.encoding,
+        size.tables,
         has_baseline=is_evaluation and has_baseline(world, work),
     )
     limited = tuple(map(recipe_needs.of_stage, request.needs))
