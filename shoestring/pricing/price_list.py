@@ -10,7 +10,7 @@ from decimal import ROUND_CEILING, Decimal
 from fnmatch import fnmatch
 from typing import Annotated, Any, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from shoestring.core.money import MICRO
 from shoestring.core.record import Record
@@ -153,6 +153,19 @@ class PriceList(Record):
         description="market -> age in days above which rows are rejected; default for catalogues: "
         + ", ".join(f"{market} {days}" for market, days in CATALOGUE_DAYS.items()),
     )
+
+    @field_validator("rates", mode="before")
+    @classmethod
+    def _names_currencies_in_capitals(cls, rates: Any) -> Any:
+        """Return the rates by code as rows are read: in capitals. Refuse a code given twice, and dollars."""
+        if not isinstance(rates, dict):
+            return rates
+        codes = [str(name).strip().upper() for name in rates]
+        if doubled := sorted({code for code in codes if codes.count(code) > 1}):
+            raise ValueError(f"rates named twice: {', '.join(doubled)}; keep one of each")
+        if {"", "USD"} & {*codes}:
+            raise ValueError("a rate is of a currency other than USD, by its code, such as EUR")
+        return dict(zip(codes, rates.values(), strict=True))
 
     @model_validator(mode="after")
     def _has_unique_commitments(self) -> Self:

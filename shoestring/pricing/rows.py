@@ -36,7 +36,7 @@ class PriceRow(Record):
     pool of it.
 
     `gpu_count` and `cores` are None where the list does not give them. `as_of` of a price in another currency
-    is the older date of price and exchange rate.
+    is the older date of price and exchange rate; `listed_on` and `rate_on` are these two.
     """
 
     pool: str = ""
@@ -52,6 +52,13 @@ class PriceRow(Record):
     usd_per_hour: Usd
     as_of: date
     source: str
+    listed_on: date | None = Field(None, description="null: `as_of`")
+    rate_on: date | None = Field(None, description="null: the price is in dollars")
+
+    @property
+    def listed(self) -> date:
+        """The date of the price, whatever the exchange rate's is."""
+        return self.listed_on or self.as_of
 
     @property
     def name(self) -> str:
@@ -104,9 +111,8 @@ def parse_row(row: Mapping[str, Any], rates: Mapping[str, ExchangeRate]) -> Pric
     if missing:
         raise RowError(f"missing {', '.join(missing)}; a row has {REQUIRED_FIELDS}")
     price, rate = _price(row, rates)
-    as_of, source = _day(row["as_of"]), str(row["source"])
+    listed_on, source = _day(row["as_of"]), str(row["source"])
     if rate:
-        as_of = min(as_of, rate.as_of)
         source = f"{source}, at ${rate.usd} per {row['currency']} ({rate.source})"
     return PriceRow(
         **{field: str(row.get(field) or "").strip() for field in (*LOCATION_FIELDS, "gpu")},
@@ -115,8 +121,10 @@ def parse_row(row: Mapping[str, Any], rates: Mapping[str, ExchangeRate]) -> Pric
         memory_gb=_number(row, "memory_gb", float),
         market=_market(row["market"]),
         usd_per_hour=price,
-        as_of=as_of,
+        as_of=min(listed_on, rate.as_of) if rate else listed_on,
         source=source,
+        listed_on=listed_on if rate else None,
+        rate_on=rate.as_of if rate else None,
     )
 
 
@@ -137,18 +145,18 @@ def _price(row: Mapping[str, Any], rates: Mapping[str, ExchangeRate]) -> tuple[D
     field = "per_hour" if _empty(row.get("usd_per_hour")) else "usd_per_hour"
     if field == "usd_per_hour" and (currency != "USD" or not _empty(row.get("per_hour"))):
         raise RowError("usd_per_hour is in dollars: write per_hour and currency, or usd_per_hour alone")
+    rate = rates.get(currency)
     try:
         price = usd(row[field])
+        converted = price if rate is None else usd(price * rate.usd)
     except ValueError as error:
         raise RowError(f"{field}: {error}") from None
-    if currency == "USD":
-        return price, None
-    if currency not in rates:
+    if rate is None and currency != "USD":
         declared = f"known: {', '.join(sorted(rates))}" if rates else "known: none"
         raise RowError(
             f"no exchange rate for {currency!r} ({declared}): declare it in `rates`, with its date"
         )
-    return usd(price * rates[currency].usd), rates[currency]
+    return converted, rate
 
 
 def _number(row: Mapping[str, Any], field: str, kind: type[int] | type[float]) -> Any:

@@ -41,8 +41,8 @@ MIN_REGION_RATIO = Decimal("0.5")
 MIN_REGIONS = 5
 
 MAX_AHEAD = timedelta(days=1)
-"""How far a row may be dated in the future: the day that ended where the list was made may not have begun
-here.
+"""How far a row or an exchange rate may be dated in the future: the day that ended where the list was made
+may not have begun here.
 """
 
 
@@ -72,7 +72,7 @@ def validate_rows(
     _reject_duplicates(rows, reasons, spot=True)
     accepted: dict[tuple[str, ...], PriceRow] = {}
     for row, reason in zip(rows, reasons, strict=True):
-        if not reason and (row.key not in accepted or accepted[row.key].as_of < row.as_of):
+        if not reason and (row.key not in accepted or accepted[row.key].listed < row.listed):
             accepted[row.key] = row
     rejected = [
         RejectedPrice(row=row.description, reason=reason)
@@ -141,6 +141,8 @@ def _gpu_error(row: PriceRow, size: MachineSize) -> str:
     """Return why the row's GPUs are inconsistent. Without GPUs in the row, a GPU machine gets the price of
     its cores.
     """
+    if row.gpu and row.gpu_count is None:
+        return f"it names a GPU, {row.gpu}, without a count: write how many the machine has as `gpu_count`"
     if row.gpu and row.gpu_count == 0:
         return f"it names a GPU, {row.gpu}, but counts none"
     if row.gpu_count and not row.gpu and not row.pool:
@@ -153,8 +155,10 @@ def _gpu_error(row: PriceRow, size: MachineSize) -> str:
 
 def date_error(row: PriceRow, max_days: int | None, today: date) -> str:
     """Return why a row of this date is not used; empty: it is."""
-    if row.as_of > today + MAX_AHEAD:
-        return f"it is dated {row.as_of}, and today is {today}"
+    if row.listed > today + MAX_AHEAD:
+        return f"it is dated {row.listed}, and today is {today}"
+    if row.rate_on and row.rate_on > today + MAX_AHEAD:
+        return f"its exchange rate is dated {row.rate_on}, and today is {today}: correct it in `rates`"
     days = (today - row.as_of).days
     if max_days is not None and days > max_days:
         return f"it is {days} days old, and {row.market} prices are accepted for {max_days} days"
@@ -169,7 +173,7 @@ def _reject_duplicates(rows: Sequence[PriceRow], reasons: list[str], *, spot: bo
     days: dict[tuple[object, ...], list[int]] = defaultdict(list)
     for index, row in enumerate(rows):
         if not reasons[index] and (row.market is Market.SPOT) is spot:
-            days[(*row.key, row.as_of)].append(index)
+            days[(*row.key, row.listed)].append(index)
     for same_day in days.values():
         first = rows[same_day[0]]
         prices = sorted({rows[index].usd_per_hour for index in same_day})
@@ -179,14 +183,14 @@ def _reject_duplicates(rows: Sequence[PriceRow], reasons: list[str], *, spot: bo
                 reasons[index] = f"rows for {first.name} {first.market} disagree: {listed}; keep one"
         else:
             for index in same_day[1:]:
-                reasons[index] = f"it repeats another row: ${prices[0]} on {first.as_of}"
+                reasons[index] = f"it repeats another row: ${prices[0]} on {first.listed}"
 
 
 def _reject_spot_above_on_demand(rows: Sequence[PriceRow], reasons: list[str]) -> None:
     newest: dict[tuple[str, ...], PriceRow] = {}
     for row, reason in zip(rows, reasons, strict=True):
         target = row.key[:-1]
-        is_newer = target not in newest or newest[target].as_of < row.as_of
+        is_newer = target not in newest or newest[target].listed < row.listed
         if row.market is Market.ON_DEMAND and not reason and is_newer:
             newest[target] = row
     for index, row in enumerate(rows):

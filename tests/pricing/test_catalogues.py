@@ -151,6 +151,10 @@ HEAD = "provider,region,machine,cores,gpu,gpu_count,market,usd_per_hour,as_of,so
         ("aws,r,m,96,T4,half,on-demand,1,2026-07-30,list", "gpu_count: 'half' is not a whole number"),
         ("aws,r,m,96,,0,on-demand,1,2026-07-30,list,and,more", "unknown field more"),
         ("aws,r,m,96,H100,0,on-demand,1,2026-07-30,list", "it names a GPU, H100, but counts none"),
+        (
+            "aws,r,m,96,H100,,on-demand,1,2026-07-30,list",
+            "it names a GPU, H100, without a count: write how many the machine has as `gpu_count`",
+        ),
         ("aws,r,m,96,,8,on-demand,1,2026-07-30,list", "it counts 8 GPUs but names none"),
         (
             "aws,r,m,96,H100,8,on-demand,0.05,2026-07-30,list",
