@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import tempfile
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from google.protobuf.json_format import MessageToDict
 from kfp import components, local
 
 from shoestring.core.errors import UsageError
+from shoestring.data.scratch.temporary_folders import temporary_folder
 from shoestring.pipelines.external_containers import PYTHON_COMPONENT
 from shoestring.pipelines.kubeflow import write
 from shoestring.pipelines.train import train_pipeline
@@ -31,11 +31,11 @@ def run_locally(arguments: dict[str, Any], log: Path, pipeline: Any = train_pipe
     """
     check_no_containers(pipeline)
     with (
-        tempfile.TemporaryDirectory(prefix="shoestring-kfp-") as folder,
+        temporary_folder() as folder,
         log.open("a", encoding="utf-8") as out,
     ):
         with redirect_output(out):
-            compiled = write(pipeline, Path(folder) / "pipeline.yaml")
+            compiled = write(pipeline, folder / "pipeline.yaml")
         return run_compiled(compiled, arguments, log)
 
 
@@ -58,13 +58,11 @@ def run_compiled(compiled: Path, arguments: dict[str, Any], log: Path) -> bool:
     which resumes the run by itself.
     """
     with (
-        tempfile.TemporaryDirectory(prefix="shoestring-kfp-") as folder,
+        temporary_folder() as folder,
         log.open("a", encoding="utf-8", buffering=1) as out,
         redirect_output(out),
     ):
-        local.init(
-            runner=local.SubprocessRunner(use_venv=False), pipeline_root=str(Path(folder) / "artifacts")
-        )
+        local.init(runner=local.SubprocessRunner(use_venv=False), pipeline_root=str(folder / "artifacts"))
         run = components.load_component_from_file(str(compiled))
         drop_retries(run)
         try:

@@ -7,7 +7,6 @@ run only prices change: the price lists, and the file's own rows for the policy'
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from shoestring.backends.local import FilePrices, WorldFile, read_world_file
 from shoestring.config.world import World
 from shoestring.core.errors import WorldError
 from shoestring.core.record import Record, digest, record_bytes
+from shoestring.data.scratch.temporary_folders import temporary_folder
 
 ADMITTED_VARIABLE = "SHOESTRING_ADMITTED_WORLD"
 """Names the file of an AdmittedWorld for the steps of a run, after its digest: SHA256:PATH."""
@@ -50,8 +50,8 @@ def admitted_variable(world: World, source: Path) -> Iterator[dict[str, str]]:
         return
     file = world.prices.world.model_copy(update={"store": str(world.store.root)})
     content = record_bytes(AdmittedWorld(source=source.absolute(), world=file))
-    with tempfile.TemporaryDirectory(prefix="shoestring-world-") as folder:
-        path = Path(folder) / "world.json"
+    with temporary_folder() as folder:
+        path = folder / "world.json"
         path.write_bytes(content)
         yield {ADMITTED_VARIABLE: f"{digest(content)}:{path}"}
 

@@ -25,7 +25,6 @@ from shoestring.backends.processes import (
     find_process,
     least_busy_cores,
     process_ref,
-    this_place,
     thread_variables,
 )
 from shoestring.backends.sources.obstore_sources import ObstoreSources
@@ -37,7 +36,7 @@ from shoestring.config.yaml_files import parse, read_text
 from shoestring.config.yaml_loader import load
 from shoestring.core.errors import WorldError
 from shoestring.core.interfaces import Clock, PodLifetime
-from shoestring.core.pod_ref import LabelledPod, LocalProcess, PodRef
+from shoestring.core.pod_ref import LabelledPod, LocalProcess, PodRef, this_place
 from shoestring.core.record import SCHEMA_VERSION, SchemaVersion, digest
 from shoestring.core.types import Placement, Pool, Quote
 from shoestring.pricing.catalogues import ListingFile, PriceListing, open_catalogue, read_listing

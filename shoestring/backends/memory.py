@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 import uuid
 import weakref
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from functools import cache
 from itertools import count, islice, takewhile
 from pathlib import Path, PosixPath
 from threading import Lock
@@ -17,6 +17,12 @@ from shoestring.core.errors import NotInStore
 from shoestring.core.interfaces import ListedObject
 from shoestring.core.store_layout import check_key, check_prefix
 from shoestring.core.types import STANDARD_CLASS
+from shoestring.data.scratch.temporary_folders import folder_until_exit
+
+
+@cache
+def _folder_of_process() -> Path:
+    return folder_until_exit()
 
 
 class MemoryPath(PosixPath):
@@ -51,7 +57,7 @@ class MemoryStore:
         self._unsorted: list[str] = []
         self._fetch_count = count()
         self._lock = Lock()
-        self._scratch = Path(tempfile.gettempdir(), f"shoestring-{uuid.uuid4().hex}")
+        self._scratch = _folder_of_process() / uuid.uuid4().hex
         weakref.finalize(self, shutil.rmtree, self._scratch, ignore_errors=True)
 
     def fetch(self, key: str) -> Path:

@@ -15,12 +15,11 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import psutil
 
-from shoestring.core.pod_ref import LocalProcess
+from shoestring.core.pod_ref import LocalProcess, this_place
 
 PR_SET_CHILD_SUBREAPER = 36
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -91,18 +90,6 @@ def find_process(pod: LocalProcess) -> psutil.Process | None:
 def process_ref(process: psutil.Process) -> LocalProcess:
     """Return the reference to a process in the PID namespace of this one."""
     return LocalProcess(socket.gethostname(), process.pid, int(process.create_time() * 1000), *this_place())
-
-
-@cache
-def this_place() -> tuple[str, str]:
-    """Return short names of this boot of the host, and of the PID namespace of this process; empty ones
-    where the system has none.
-    """
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
-        return boot, str(Path("/proc/self/ns/pid").stat().st_ino)
-    except OSError:
-        return "", ""
 
 
 def is_running(process: psutil.Process) -> bool:

@@ -11,7 +11,7 @@ from shoestring.core.interfaces import Clock, Store
 from shoestring.core.receipt import Receipt
 from shoestring.core.record import record_bytes
 from shoestring.data.run_records import read_records
-from shoestring.data.storage.scratch_files import write_whole
+from shoestring.data.scratch.scratch_files import write_whole
 from shoestring.spending.budget_file import BudgetFile
 from shoestring.spending.meter import Meter
 

@@ -30,14 +30,28 @@ class CommandGroup:
     A terminal gives it the keyboard, so Ctrl-C reaches it, and not its supervisor.
     """
 
-    def __init__(self, argv: Sequence[str], variables: Mapping[str, str], folder: Path | None) -> None:
-        """Start the command. Raises UsageError: there is no such program or folder, or it cannot be run."""
+    def __init__(
+        self,
+        argv: Sequence[str],
+        variables: Mapping[str, str],
+        folder: Path | None,
+        handles: Collection[int] = (),
+    ) -> None:
+        """Start the command, which inherits `handles`.
+
+        Raises UsageError: there is no such program or folder, or it cannot be run.
+        """
         self.code: int | None = None
         self.ended, self._found = threading.Event(), list[psutil.Process]()
         try:
             # Its own group, so that TERM reaches what a shell script runs, and not the supervisor.
             self._process = subprocess.Popen(
-                argv, env=os.environ | variables, cwd=folder, process_group=0, stdin=None
+                argv,
+                env=os.environ | variables,
+                cwd=folder,
+                process_group=0,
+                stdin=None,
+                pass_fds=handles,
             )
         except OSError as error:
             what = error.filename or argv[0]

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from shoestring.core.errors import DataError
 from shoestring.core.record import Count, Record
-from shoestring.data.storage.scratch_files import read_scratch_file
+from shoestring.data.scratch.scratch_files import read_scratch_file
 
 
 class CommandProgress(Record):

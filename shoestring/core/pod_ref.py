@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic_core import core_schema
@@ -103,3 +105,15 @@ class LocalProcess(PodRef):
     def __str__(self) -> str:
         place = f"{self.host}~{self.boot}~{self.namespace}" if self.boot else self.host
         return f"{place}.{self.pid}.{self.created_ms}"
+
+
+@cache
+def this_place() -> tuple[str, str]:
+    """Return short names of this boot of the host, and of the PID namespace of this process; empty ones
+    where the system has none.
+    """
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
+        return boot, str(Path("/proc/self/ns/pid").stat().st_ino)
+    except OSError:
+        return "", ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -16,6 +15,7 @@ from shoestring.core.errors import CorruptObject, DataError, NotInStore, Unknown
 from shoestring.core.interfaces import Store
 from shoestring.core.record import SCHEMA_VERSION, Record, record_bytes, validation_message
 from shoestring.data.run_records import open_run, read_record, read_run_record
+from shoestring.data.scratch.temporary_folders import temporary_folder
 from shoestring.data.storage.blobs import file_digest, open_blob
 from shoestring.models.folder.read_folder import find_folder, read_folder
 from shoestring.models.folder.record import LINEAGE_FILE
@@ -176,9 +176,9 @@ def open_model(name: str, find_run: Callable[[str], tuple[Store, str]], use: Cal
         return use(path)
     if "/" in name or name.startswith("."):
         raise UsageError(f"there is no folder {name}: name the folder of a model, or a run")
-    with tempfile.TemporaryDirectory(prefix="shoestring-model-") as folder:
-        write_run_model(*find_run(name), Path(folder) / "model")
-        return use(Path(folder) / "model")
+    with temporary_folder() as folder:
+        write_run_model(*find_run(name), folder / "model")
+        return use(folder / "model")
 
 
 def _digests(store: Store, prefix: str) -> dict[str, str]:

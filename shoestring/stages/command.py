@@ -21,7 +21,8 @@ from shoestring.core import store_layout
 from shoestring.core.errors import CommandFailed, ShoestringError, StageStopped
 from shoestring.core.types import Need, StageOutcome
 from shoestring.data.job import DEFAULT_GRACE_S, Command
-from shoestring.data.storage.scratch_files import remove_folder
+from shoestring.data.scratch.scratch_files import remove_folder
+from shoestring.data.scratch.temporary_folders import hold_folder
 from shoestring.spending.budget_file import BUDGET_VARIABLE, CHECKPOINTS_VARIABLE, PROGRESS_VARIABLE
 from shoestring.stages.work import CommandWork, StageProgress
 
@@ -146,7 +147,9 @@ class CommandRun:
         self.files.restore()
         self.write_budget()
         folder = Path(self.command.folder) if self.command.folder else None
-        group = CommandGroup(self.command.argv, self.variables, folder)
+        # It may outlive this process, and needs its files until it ends.
+        held = hold_folder(self.work.scratch)
+        group = CommandGroup(self.command.argv, self.variables, folder, [held])
         with keyboard_of(group), self.copied_while_running(group):
             try:
                 while not group.ended.wait(LOOK_EVERY_S):

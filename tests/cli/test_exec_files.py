@@ -12,7 +12,7 @@ import pytest
 from exec_runs import PYTHON, Exec
 
 from shoestring.core import store_layout
-from shoestring.data.storage.scratch_files import remove_folder
+from shoestring.data.scratch.scratch_files import remove_folder
 
 IN_FOLDER = "import os, pathlib\nstarted = os.getcwd()\nos.chdir(os.environ['SHOESTRING_CHECKPOINTS'])\n"
 

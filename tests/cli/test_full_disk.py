@@ -150,6 +150,20 @@ def test_a_run_without_space_for_temporary_files_is_not_begun(
     assert not (tmp_path / "store").exists() and not (tmp_path / "out").exists()
 
 
+def test_what_a_killed_process_left_is_removed_before_a_run_looks_for_space(
+    small_disk: Path, finished: Finished, tmp_path: Path
+) -> None:
+    make = "import os; from shoestring.data.scratch.temporary_folders import make_folder; make_folder()"
+    place = {"TMPDIR": str(small_disk)}
+    subprocess.run([sys.executable, "-c", f"{make}; os._exit(0)"], env=os.environ | place, check=True)
+    (left,) = small_disk.iterdir()
+    fill(small_disk, 0)
+    (small_disk / "ballast").rename(left / "ballast")
+    ran = shoestring(*run_line(finished, tmp_path), "--budget", "0.000001", env=place)
+    assert "no space left" not in ran.err and "smallest" in ran.err + ran.out
+    assert not [*small_disk.iterdir()]
+
+
 def test_a_run_whose_temporary_files_fill_the_disk_between_two_stages_names_the_disk(
     small_disk: Path, finished: Finished, tmp_path: Path
 ) -> None:

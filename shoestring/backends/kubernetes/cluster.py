@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import atexit
 import gc
 import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -46,6 +43,7 @@ from shoestring.core.interfaces import Clock, PodLifetime
 from shoestring.core.money import usd
 from shoestring.core.pod_ref import ClusterPod, LabelledPod, PodRef
 from shoestring.core.types import Placement, Pool, Quote
+from shoestring.data.scratch.temporary_folders import folder_until_exit
 from shoestring.pricing.catalogues import ListingFile
 from shoestring.pricing.price_book import charged_price, current_price
 
@@ -240,9 +238,7 @@ def open_cluster_world(folder: Path, *, context: str | None = None, access: S3Ac
     """
     clock, own_pod = WallClock(), this_pod()
     world = read_world(folder)
-    scratch = tempfile.mkdtemp(prefix="shoestring-store-")
-    atexit.register(shutil.rmtree, scratch, ignore_errors=True)
-    shared = open_s3_store(world.store, Path(scratch), clock, access)
+    shared = open_s3_store(world.store, folder_until_exit(), clock, access)
     store = ReadingStore(shared) if access.reads_only else shared
     files = read_cluster_files(folder, world, store)
     notes = list(files.notes)

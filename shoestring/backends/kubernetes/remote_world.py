@@ -6,11 +6,8 @@ cluster.
 
 from __future__ import annotations
 
-import atexit
 import base64
-import shutil
 import socket
-import tempfile
 from pathlib import Path
 
 from shoestring.backends.kubernetes.api import Item, KubeApi, connect
@@ -27,6 +24,7 @@ from shoestring.backends.s3.location import (
 from shoestring.backends.s3.store import SESSION_VARIABLE, S3Access, environment_credentials
 from shoestring.config.world import WORLD_FILES, World
 from shoestring.core.errors import ClusterError, NotAllowed, UsageError
+from shoestring.data.scratch.temporary_folders import folder_until_exit
 
 
 def open_remote_world(context: str, namespace: str, *, reads_only: bool) -> World:
@@ -55,8 +53,7 @@ def fetch_world_files(api: KubeApi, context: str, namespace: str) -> Path:
 
     Raises UsageError, ClusterError.
     """
-    folder = Path(tempfile.mkdtemp(prefix="shoestring-world-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    folder = folder_until_exit()
     for name in WORLD_FILES:
         found = read_object(api, Right("get", "configmaps", namespace, READER), f"shoestring-{name}")
         if found is None:

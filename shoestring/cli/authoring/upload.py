@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,6 +30,7 @@ from shoestring.core import store_layout
 from shoestring.core.errors import ShoestringError, UnknownName, UsageError
 from shoestring.core.interfaces import Store
 from shoestring.data.recipe_files import find_recipe
+from shoestring.data.scratch.temporary_folders import temporary_folder
 from shoestring.reporting.run_reader import read_run_story
 from shoestring.reporting.summary import RunSummary, summarise_run
 from shoestring.runtime.records.run_setup import check_run_id, run_id_of_label
@@ -117,8 +117,8 @@ def upload_file(client: Any, server: Any, file: Path | None, name: str) -> Any:
     from shoestring.pipelines.kubeflow import PIPELINES, write
     from shoestring.pipelines.upload import upload as send
 
-    with tempfile.TemporaryDirectory(prefix="shoestring-") as folder:
-        compiled = file or write(PIPELINES["train"], Path(folder) / "train.yaml")
+    with temporary_folder() as folder:
+        compiled = file or write(PIPELINES["train"], folder / "train.yaml")
         return send(client, server, compiled, name or PIPELINES["train"].name)
 
 

@@ -4,7 +4,6 @@ byte."""
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ import pyarrow as pa
 from shoestring.core.interfaces import Clock
 from shoestring.core.types import Format
 from shoestring.data.formats.readers import open_rows, write_table
+from shoestring.data.scratch.temporary_folders import remove_left_over, temporary_folder
 from shoestring.pricing.format_speeds import FormatSpeed
 
 ROWS = 8192
@@ -49,8 +49,9 @@ def measure_volume(folder: Path, clock: Clock) -> tuple[FormatSpeed, ...]:
     rng = np.random.default_rng(0)
     tables = [_table(columns, rng) for columns in COLUMNS]
     positions = rng.permutation(ROWS)
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".probe-") as scratch:
-        path = Path(scratch) / "table"
+    remove_left_over(folder)
+    with temporary_folder(folder) as scratch:
+        path = scratch / "table"
         disk_s_per_byte = _fastest_s(lambda: _write_and_sync(path, bytes(DISK_BYTES)), clock) / DISK_BYTES
         return tuple(
             _speed(

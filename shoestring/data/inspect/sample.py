@@ -7,7 +7,6 @@ import io
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -33,6 +32,7 @@ from shoestring.data.inspect.tables.table_sample import (
     WholeTable,
 )
 from shoestring.data.recipe import Recipe
+from shoestring.data.scratch.temporary_folders import temporary_folder
 from shoestring.data.sources.check_columns import check_columns
 from shoestring.data.sources.column_types import parse_column
 from shoestring.data.sources.data_file import SAMPLE_BYTES, DataFile
@@ -109,8 +109,8 @@ def read_sample(
     if table_bytes <= size.whole_bytes:
         whole = _sample_of_whole(_whole_table(name, table), table, None if keeps_all else size.whole_rows)
         return dataclasses.replace(whole, files=files)
-    with TemporaryDirectory(prefix="shoestring-") as folder:
-        found = _sample_of_parts(name, files, table, size.part_bytes, Path(folder), keeps_all=keeps_all)
+    with temporary_folder() as folder:
+        found = _sample_of_parts(name, files, table, size.part_bytes, folder, keeps_all=keeps_all)
     part = "" if found.is_whole else part_text(found.files, files, size.part_bytes, table_bytes)
     return dataclasses.replace(found, files=files, part_read=part)
 

@@ -25,6 +25,7 @@ from shoestring.core.receipt import Receipt
 from shoestring.data.formats.volume_probe import time_requests
 from shoestring.data.job import MIN_GRACE_S, Command, Job
 from shoestring.data.run_records import Run, open_run, read_records
+from shoestring.data.scratch.temporary_folders import remove_left_over
 from shoestring.reporting.publish import publish
 from shoestring.runtime.admission.admit import admission_decision
 from shoestring.runtime.admission.approvals import previous_request
@@ -104,6 +105,7 @@ def exec_here(world: World, request: RunRequest, options: LaunchOptions, watcher
         Refused: it was not started. Its records are published.
         UsageError: another process still drives the run.
     """
+    remove_left_over()
     check_not_running(world, request.run_id)
     with environment_of_run(world, options, watcher.pod):
         for sentence in settle_abandoned(world):

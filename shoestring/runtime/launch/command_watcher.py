@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from pathlib import Path
 
 import psutil
 
@@ -28,7 +27,7 @@ from shoestring.backends.remembered_processes import ProcessStat, RememberedProc
 from shoestring.config.world import World
 from shoestring.core.errors import ShoestringError, UnknownName
 from shoestring.core.pod_ref import LocalProcess
-from shoestring.data.storage.scratch_files import remove_folder
+from shoestring.data.scratch.temporary_folders import remove_left_over
 from shoestring.reporting.publish import publish
 from shoestring.runtime.settlement.settle import settle_run
 from shoestring.runtime.supervisor.child import ORPHAN_GRACE_S
@@ -200,8 +199,7 @@ class _Watch:
                 end = f"its command was ended; the next command settles it, since now: {error}"
             _say(f"{run_id}: its supervisor was killed: {end}")
             break
-        if self._command.scratch:
-            remove_folder(Path(self._command.scratch))
+        remove_left_over()
 
 
 def _say(sentence: str) -> None:

@@ -17,6 +17,7 @@ from shoestring.core.errors import Refused, UsageError
 from shoestring.core.pod_ref import LAUNCHER_VARIABLE, PodRef
 from shoestring.core.receipt import Receipt
 from shoestring.data.run_records import Run, open_run, read_records
+from shoestring.data.scratch.temporary_folders import remove_left_over
 from shoestring.reporting.live import follow
 from shoestring.reporting.publish import publish
 from shoestring.reporting.run_reader import read_run_story
@@ -58,6 +59,8 @@ def run_here(world: World, request: RunRequest, options: LaunchOptions) -> None:
         StoreFull: there is no space for temporary files; before anything is reserved, or where that ended it.
         UsageError: another process still drives it, or TMPDIR cannot be used.
     """
+    # First, since that may be what fills the disk.
+    remove_left_over()
     check_temporary_space()
     check_not_running(world, request.run_id)
     with environment_of_run(world, options):
@@ -100,6 +103,8 @@ def environment_of_run(
 ) -> Iterator[None]:
     """Set the variables that every process of a run reads, and restore them at the end.
 
+    What killed processes of the run have left in temporary folders is removed then, too.
+
     `launcher`: the process without which the run is over; None: this one.
     """
     with admitted_variable(world, options.world_path) as admitted:
@@ -116,6 +121,7 @@ def environment_of_run(
                     del os.environ[name]
                 else:
                     os.environ[name] = value
+            remove_left_over()
 
 
 @contextlib.contextmanager

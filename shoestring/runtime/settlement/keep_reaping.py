@@ -8,15 +8,14 @@ settlement takes longer the more runs there are, so it is a process of its own, 
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import FrameType
 
 from shoestring.core.interfaces import Clock
+from shoestring.data.scratch.temporary_folders import TemporaryFolder, make_folder, remove_left_over
 
 ROUND_S = 60.0
 """Time from one process that looks, or settles, to the next."""
@@ -36,14 +35,14 @@ class StartedProcess:
     """A process with a folder for its temporary files, which is deleted with it. Times are monotonic."""
 
     process: subprocess.Popen[bytes]
-    scratch: str
+    scratch: TemporaryFolder
     started_s: float
 
     def end(self) -> None:
         self.process.kill()
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(END_TIMEOUT_S)
-        shutil.rmtree(self.scratch, ignore_errors=True)
+        self.scratch.remove()
 
 
 @dataclass(slots=True)
@@ -71,8 +70,10 @@ class RepeatedProcess:
                     self.due_s = min(self.due_s, max(now_s, each.started_s + RETRY_S))
         if now_s >= self.due_s and (self.overlaps or not self.running):
             self.due_s = now_s + ROUND_S
-            scratch = tempfile.mkdtemp(prefix="shoestring-reap-")
-            process = subprocess.Popen(self.command, env=os.environ | {"TMPDIR": scratch})
+            scratch = make_folder()
+            variables = os.environ | {"TMPDIR": str(scratch.path)}
+            # It may outlive this process, so it holds the folder as well.
+            process = subprocess.Popen(self.command, env=variables, pass_fds=[scratch.handle])
             self.running.append(StartedProcess(process, scratch, now_s))
 
     def end(self) -> None:
@@ -82,6 +83,7 @@ class RepeatedProcess:
 
 def keep_reaping(look: Sequence[str], settle: Sequence[str], clock: Clock) -> None:
     """Start processes that look for `LOOK_FOR_S`, and others that settle, until this process is ended."""
+    remove_left_over()
     processes = [
         RepeatedProcess(look, LOOK_FOR_S + OVERLAP_S, overlaps=True),
         RepeatedProcess(settle, SETTLE_LIMIT_S, overlaps=False),

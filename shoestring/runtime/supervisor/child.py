@@ -30,7 +30,8 @@ from shoestring.core.record import Record, record_bytes
 from shoestring.core.types import STANDARD_CLASS, Format, StageOutcome
 from shoestring.data.job import Command
 from shoestring.data.run_records import read_run_record
-from shoestring.data.storage.scratch_files import MAX_REASON_CHARS, write_whole
+from shoestring.data.scratch.scratch_files import MAX_REASON_CHARS, write_whole
+from shoestring.data.scratch.temporary_folders import hold_folder
 from shoestring.runtime.open_world import open_world
 from shoestring.runtime.supervisor.spend_limits import LIMITS_FILE, LimitsReader
 from shoestring.spending.heartbeat import record_lost
@@ -229,6 +230,8 @@ def main(scratch: Path) -> ChildResult:
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
+    # This process may outlive its supervisor, and needs its files until it ends.
+    hold_folder(folder)
     adopt_orphans()
     result = main(folder)
     result = result.model_copy(update={"reason": result.reason[:MAX_REASON_CHARS]})

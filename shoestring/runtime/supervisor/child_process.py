@@ -13,7 +13,7 @@ from pathlib import Path
 from shoestring.core.errors import DataError
 from shoestring.core.pod_ref import LocalProcess
 from shoestring.core.record import record_bytes
-from shoestring.data.storage.scratch_files import read_scratch_file
+from shoestring.data.scratch.scratch_files import read_scratch_file
 from shoestring.runtime.supervisor.attempt import Attempt
 from shoestring.runtime.supervisor.child import (
     JOB_FILE,

@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -21,7 +20,8 @@ from shoestring.backends.processes import ProcessTree, find_process
 from shoestring.core.errors import StageFailed, StageStopped
 from shoestring.core.pod_ref import LAUNCHER_VARIABLE, LocalProcess, PodRef
 from shoestring.core.record import record_bytes
-from shoestring.data.storage.scratch_files import remove_folder, write_whole
+from shoestring.data.scratch.scratch_files import write_whole
+from shoestring.data.scratch.temporary_folders import temporary_folder
 from shoestring.runtime.records.world_ledger import world_ledger
 from shoestring.runtime.supervisor.attempt import Attempt
 from shoestring.runtime.supervisor.attempt_lock import heartbeats
@@ -247,19 +247,9 @@ def check_child(attempt: Attempt, pid: int, scratch: Path, monitor: MigrationMon
     migrate_if_cheaper(attempt, monitor)
 
 
-@contextmanager
-def scratch_folder() -> Iterator[Path]:
-    """Yield a folder for the child's files. What the child left there does not keep it from being deleted."""
-    with tempfile.TemporaryDirectory(prefix="shoestring-", ignore_cleanup_errors=True) as folder:
-        try:
-            yield Path(folder)
-        finally:
-            remove_folder(Path(folder))
-
-
 def supervise(attempt: Attempt, world_argument: str) -> ChildResult:
     """Run the stage's code in a child of this process, and return how it ended."""
-    with scratch_folder() as scratch, closed_while_beating(attempt) as io:
+    with temporary_folder() as scratch, closed_while_beating(attempt) as io:
         with beating(attempt):
             monitor = make_monitor(attempt)
         attempt.processes, attempt.memory = ProcessTree(), ContainerMemory()

@@ -21,7 +21,7 @@ from shoestring.core.errors import DataError
 from shoestring.core.receipt import Receipt
 from shoestring.core.record import Record, record_bytes
 from shoestring.data.run_records import read_record
-from shoestring.data.storage.scratch_files import MAX_FILE_BYTES, read_scratch_file
+from shoestring.data.scratch.scratch_files import MAX_FILE_BYTES, read_scratch_file
 from shoestring.runtime.supervisor.child import PROGRESS_FILE, RESULT_FILE, ChildResult
 from shoestring.runtime.supervisor.child_process import child_result, read_child
 from shoestring.runtime.supervisor.guardrails import halve_cores
