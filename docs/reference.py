@@ -61,6 +61,8 @@ def cli_page() -> str:
         "stated\n"
         "reason, 2 bad usage. Without a command, `--version` prints the version, and `--install-completion`\n"
         "installs the shell's completion.",
+        "Control characters of names and data, such as ANSI codes, are printed escaped, as in `\\u001b`.\n"
+        "The output of the command of `exec` is not changed.",
     ]
     groups: dict[str, list[tuple[str, Any]]] = {}
     panels = {name: getattr(each, "rich_help_panel", None) for name, each in tree.commands.items()}

@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import distribution
 from pathlib import Path
@@ -26,6 +27,8 @@ budget_usd: "0.0025"
 deadline_s: 300
 train: {max_epochs: 2}
 """
+BuildOnce = Callable[[str, Callable[[Path], None]], Path]
+"""The fixture that builds a folder once for all workers, by its name and what fills it."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from commands import RECIPE, Finished, Ran, flights_lines, shoestring
+from commands import RECIPE, BuildOnce, Finished, Ran, flights_lines, shoestring
 from examples import register_profiles
 
 register_profiles()
@@ -21,8 +21,6 @@ pytest.register_assert_rewrite("engine_scenarios")
 MEMORY_FOLDER, MIN_MEMORY_BYTES = Path("/dev/shm"), 4 << 30
 if MEMORY_FOLDER.is_dir() and shutil.disk_usage(MEMORY_FOLDER).free > MIN_MEMORY_BYTES:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY_FOLDER))
-
-BuildOnce = Callable[[str, Callable[[Path], None]], Path]
 
 
 @pytest.fixture(autouse=True)

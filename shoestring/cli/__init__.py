@@ -13,11 +13,11 @@ from importlib import import_module
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from typer.core import TyperGroup
 
 import shoestring
 from shoestring.core.errors import ShoestringError, UsageError
+from shoestring.reporting.terminal.output import TerminalConsole, escape_streams
 
 RENAMED_COMMANDS = {"sweep": "reap"}
 
@@ -135,6 +135,8 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    # `main` escapes the ANSI codes of others. Where stdout is no terminal, typer.echo would remove them.
+    context_settings={"color": True},
 )
 
 
@@ -158,6 +160,7 @@ def main() -> None:
     """Run the console script. Errors go to stderr as sentences and, with `--json`, to stdout as one JSON
     object.
     """
+    escape_streams()
     try:
         app()
     except ShoestringError as error:
@@ -190,7 +193,7 @@ def file_error(error: OSError) -> tuple[str, int]:
 
 
 def exit_with_error(reason: str, exit_code: int) -> None:
-    Console(stderr=True, soft_wrap=True).print(f"shoestring: {reason}", markup=False, highlight=False)
+    TerminalConsole(sys.stderr, soft_wrap=True).print(f"shoestring: {reason}")
     if "--json" in sys.argv:
         print(json.dumps({"status": "usage" if exit_code == 2 else "refused", "error": reason}))
     sys.exit(exit_code)

@@ -15,6 +15,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from shoestring.core.text import shown_line
+
 UNFINISHED = (b".new", b".tmp")
 """Names of files that a program writes before it renames them end like this; they are not kept."""
 MAX_DEPTH = 100
@@ -125,10 +127,7 @@ def open_file(folder: Path, path: bytes, *, create: bool = False) -> OpenFile | 
 
 def shown_path(path: bytes) -> str:
     """Return a path as a terminal can show it: of a long one, its start and its end."""
-    text = "".join(
-        each if each.isprintable() else each.encode("unicode_escape").decode()
-        for each in path.decode(errors="backslashreplace")
-    )
+    text = shown_line(path.decode(errors="backslashreplace"))
     half = SHOWN_CHARS // 2
     return text if len(text) <= SHOWN_CHARS else f"{text[:half]}...{text[-half:]}"
 

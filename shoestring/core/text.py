@@ -1,4 +1,4 @@
-"""Numbers and names as text for messages and pages."""
+"""Numbers and names as text for messages, pages and a terminal."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ DECIMAL_NUMBER = r"[-+]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[
 """A number as people write it. Python also reads `1_000` and `0100`, which others read as something else."""
 
 _SEPARATORS = re.compile(r"[\s_-]")
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Characters that change a terminal, or the order or the lines of the text; and bytes of a name that are no
+text. A new line and a tab may be the program's own.
+"""
 
 
 class WordEnum(StrEnum):
@@ -20,6 +24,19 @@ class WordEnum(StrEnum):
     def _missing_(cls, value: object) -> Self | None:
         written = _SEPARATORS.sub("", str(value)).lower()
         return next((each for each in cls if _SEPARATORS.sub("", each) == written), None)
+
+
+def shown_text(text: str) -> str:
+    """Return text that changes nothing in a terminal: a control character is escaped as in JSON.
+
+    JSON stays the same value.
+    """
+    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def shown_line(text: str) -> str:
+    """Return `shown_text` on one line, without tabs: for a name, and for text that names are in."""
+    return shown_text(text).replace("\n", r"\n").replace("\t", r"\t")
 
 
 def microusd_text(microusd: int) -> str:

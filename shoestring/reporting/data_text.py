@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TextIO
 
-from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from shoestring.core.datasets import Manifest
+from shoestring.core.text import shown_line
 from shoestring.data.inspect.page_records import DataPage, FileEntry, ImageEntry, TargetEntry, TextEntry
 from shoestring.data.sources.text.lost_classes import class_losses
 from shoestring.reporting.number_text import count, percent, quantity, size
-from shoestring.routing.text_table import TextTable, text_lines
+from shoestring.reporting.terminal.output import TerminalConsole
+from shoestring.routing.text_table import TextTable, shown_table, text_lines
 
 MAX_FILES_SHOWN = 10
 """The files that are listed; the JSON has all."""
@@ -31,15 +31,15 @@ KEPT_TOGETHER = {
 def print_page(page: DataPage, out: TextIO) -> None:
     """Print the data page on `out`, with colours if it is a terminal."""
     if not out.isatty():
-        out.write("\n".join(plain_lines(page)) + "\n")
+        out.write("\n".join(map(shown_line, plain_lines(page))) + "\n")
         return
-    console = Console(file=out, highlight=False)
+    console = TerminalConsole(out)
     for line in summary_lines(page):
-        console.print(Text(line))
+        console.print(shown_line(line))
     for table in page_tables(page):
-        console.print(_rich_table(table))
+        console.print(_rich_table(shown_table(table)))
     for sentence in problems(page):
-        console.print(Text(sentence, "yellow"))
+        console.print(shown_line(sentence), style="yellow")
 
 
 def plain_lines(page: DataPage) -> list[str]:
@@ -189,5 +189,5 @@ def _rich_table(table: TextTable) -> Table:
         is_last = name == table.header[-1]
         grid.add_column(name, justify="right" if name in table.right else "left", no_wrap=not is_last)
     for row in table.rows:
-        grid.add_row(*map(Text, row), style="dim" if "not used" in row else None)
+        grid.add_row(*row, style="dim" if "not used" in row else None)
     return grid

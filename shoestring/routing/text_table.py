@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from shoestring.core.text import shown_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +20,15 @@ class TextTable:
     note: str = ""
 
 
+def shown_table(table: TextTable) -> TextTable:
+    """Return the table with each text on one line that a terminal can show."""
+    rows = [tuple(map(shown_line, row)) for row in table.rows]
+    return replace(table, caption=shown_line(table.caption), rows=rows, note=shown_line(table.note))
+
+
 def text_lines(table: TextTable) -> list[str]:
-    """Return the caption, then the table in aligned and indented columns."""
+    """Return the caption, then the table in aligned and indented columns, for a terminal."""
+    table = shown_table(table)
     columns = list(zip(*[table.header, *table.rows], strict=True))
     widths = [max(map(len, column)) for column in columns]
     sides = [">" if name in table.right else "<" for name in table.header]

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 from recorded_run import ROWS, RUN_ID, Recording
-from rich.console import Console
 from run_stories import STORIES, failed, resumed, running
 
 from shoestring.core.receipt import TimeShares
 from shoestring.core.record import record_bytes
-from shoestring.reporting.live import LiveView, follow
 from shoestring.reporting.stage_lines import StateLines
+from shoestring.reporting.terminal.live import LiveView, follow
+from shoestring.reporting.terminal.output import TerminalConsole
 from shoestring.spending.heartbeat import Heartbeat
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -29,7 +29,7 @@ GOLDEN = Path(__file__).parent / "golden"
 
 def rendered(run: Recording, width: int) -> str:
     out = io.StringIO()
-    Console(file=out, width=width, color_system=None).print(
+    TerminalConsole(out, width=width, color_system=None).print(
         LiveView(run.store, RUN_ID, run.clock).table(width)
     )
     return "".join(line.rstrip() + "\n" for line in out.getvalue().splitlines())
@@ -190,7 +190,7 @@ def test_a_run_that_nothing_runs_any_more_is_shown_as_interrupted(tmp_path: Path
     view, expected = LiveView(run.store, RUN_ID, run.clock), "interrupted" if has_ended else "running"
     view.poll(has_ended=has_ended)
     out = io.StringIO()
-    Console(file=out, width=130, color_system=None).print(view.table(130))
+    TerminalConsole(out, width=130, color_system=None).print(view.table(130))
     assert out.getvalue().split()[:2] == [RUN_ID, expected]
 
 

@@ -49,7 +49,7 @@ class Place:
         return CheckpointFiles(self.store, "r", "command", number, folder)
 
     def restored(self) -> dict[bytes, bytes]:
-        """What the next attempt finds."""
+        """Return the files that the next attempt finds."""
         folder = self.root / "next"
         self.attempt(2, folder).restore()
         found = (Path(above, name) for above, _, names in os.walk(folder) for name in names)
@@ -107,7 +107,7 @@ def test_what_is_no_regular_file_is_named_once_with_its_kind_and_the_others_are_
     bound.close()
     assert place.files.save()
     assert place.restored() == {b"a.pt": b"a"}
-    named = r"\x1b[31m\n (a FIFO), asked (a socket), linked (a symbolic link)"
+    named = r"\u001b[31m\n (a FIFO), asked (a socket), linked (a symbolic link)"
     assert place.files.left_out.startswith(f"not kept from $SHOESTRING_CHECKPOINTS: {named};")
     (place.folder / b"\xff".decode(errors="surrogateescape")).symlink_to("a.pt")
     place.files.save()

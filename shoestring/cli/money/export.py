@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from shoestring.cli.named_runs import named_run
 from shoestring.cli.options import JsonOption, ModelArgument, MonthOption
@@ -21,6 +21,7 @@ from shoestring.models.onnx_file import CHECKED_ROWS, write_onnx
 from shoestring.reporting.charges import read_charges
 from shoestring.reporting.exports.focus import focus_csv, focus_rows, total_microusd
 from shoestring.reporting.publish import open_model
+from shoestring.reporting.terminal.output import TerminalConsole
 from shoestring.spending.ledger.ledger import Ledger
 
 app = typer.Typer(help="Write costs and models in the formats of other tools.", no_args_is_help=True)
@@ -81,7 +82,7 @@ def onnx(
     It is compared with the model on random rows, and timed on this machine, before it is written.
     """
     require_no_folder(out)
-    with Console(stderr=True).status("comparing the graph with the model"):
+    with TerminalConsole(sys.stderr).status("comparing the graph with the model"):
         found = open_model(
             model, partial(named_run, source), lambda folder: write_onnx(model_at(folder), out)
         )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from shoestring.backends.local import WallClock
@@ -23,6 +23,7 @@ from shoestring.pricing.catalogues import open_catalogue
 from shoestring.pricing.diff import LIMIT_PERCENT, PriceListDiff, ValidatedRows, diff_price_lists, read_list
 from shoestring.pricing.price_list import DEFAULT_CATALOGUE, CatalogueFile
 from shoestring.pricing.rows import PriceRow
+from shoestring.reporting.terminal.output import TerminalConsole
 from shoestring.runtime.records.commitments import with_used_hours
 
 MAX_REMOVED_SHARE = 0.05
@@ -213,4 +214,4 @@ def print_table(head: tuple[str, ...], lines: Sequence[tuple[str, ...]]) -> None
     grid = Table(*head, box=None, pad_edge=False)
     for line in lines:
         grid.add_row(*line)
-    Console(soft_wrap=True, width=200).print(grid, markup=False, highlight=False)
+    TerminalConsole(sys.stdout, soft_wrap=True, width=200).print(grid)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.progress import DownloadColumn, Progress, TimeRemainingColumn
 from typer.core import TyperGroup
 
@@ -29,6 +28,7 @@ from shoestring.reporting.number_text import quantity, size, utc_time
 from shoestring.reporting.runs.lineage_text import lineage_text
 from shoestring.reporting.runs.source_text import source_lines
 from shoestring.reporting.runs.traced_model import TracedModel, trace_in_store
+from shoestring.reporting.terminal.output import TerminalConsole
 from shoestring.runtime.admission.cache_misses import KeyChange, StageCaching, explain_caching
 from shoestring.runtime.launch.run_request import pipeline_needs
 
@@ -79,7 +79,7 @@ def show(
     # Without a world, nothing has been stored yet.
     has_world = source.is_given or default_world_path().exists()
     last = last_schema(source.open().store, found.name) if has_world else NO_SCHEMA
-    with Console(stderr=True).status("reading the data") if sys.stderr.isatty() else nullcontext():
+    with TerminalConsole(sys.stderr).status("reading the data") if sys.stderr.isatty() else nullcontext():
         page = inspect_data(found, ObstoreSources(), last)
     if as_json:
         typer.echo(page.model_dump_json(indent=1))
@@ -160,7 +160,7 @@ def _check_sources(recipe: Recipe, store: Store, inventory: StoreInventory) -> S
 def _reading(text: str, size_bytes: int | None) -> Iterator[Callable[[int], None]]:
     """Show a progress bar on a terminal. Yields what receives the bytes of each block."""
     columns = (*Progress.get_default_columns()[:2], DownloadColumn(), TimeRemainingColumn())
-    screen = Console(stderr=True)
+    screen = TerminalConsole(sys.stderr)
     with Progress(*columns, console=screen, transient=True, disable=not sys.stderr.isatty()) as progress:
         task = progress.add_task(text, total=size_bytes)
         yield lambda read_bytes: progress.advance(task, read_bytes)

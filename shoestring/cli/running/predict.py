@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.progress import Progress
 
 from shoestring.cli.named_runs import named_run
@@ -22,6 +21,7 @@ from shoestring.models.model import model_at
 from shoestring.models.predict_file import predict_file
 from shoestring.reporting.number_text import quantity
 from shoestring.reporting.publish import open_model
+from shoestring.reporting.terminal.output import TerminalConsole
 
 DataArgument = Annotated[
     Path, typer.Argument(help="file of CSV, JSON lines, Parquet or Arrow, or a folder of them; or images")
@@ -58,7 +58,7 @@ def predict(
     tables = dict(map(_named_file, table or ()))
     fitted = open_model(model, partial(named_run, source), model_at)
     began_s = time.monotonic()
-    screen = Console(stderr=True)
+    screen = TerminalConsole(sys.stderr)
     with Progress(console=screen, transient=True, disable=not sys.stderr.isatty()) as progress:
         task = progress.add_task("predicting", total=None)
 

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
+from rich.markup import escape
 from rich.progress import Progress
 
 from shoestring.cli.options import MAX_SEED, JsonOption
 from shoestring.config.policy import Policy
 from shoestring.config.yaml_files import parse, read_text
 from shoestring.core.errors import WorldError
+from shoestring.reporting.terminal.output import TerminalConsole
 from shoestring.simulation.results import SimulationReport
 from shoestring.simulation.scenario import Scenario, load_scenario
 from shoestring.simulation.simulate import simulate as simulate_scenario
@@ -46,8 +47,9 @@ def with_trace(
 
 
 def run_simulation(scenario: Scenario, label: str, pipelines: int, seed: int) -> SimulationReport:
-    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
-        task = progress.add_task(label, total=pipelines)
+    screen = TerminalConsole(sys.stderr)
+    with Progress(console=screen, transient=True, disable=not sys.stderr.isatty()) as progress:
+        task = progress.add_task(escape(label), total=pipelines)
         return simulate_scenario(
             scenario, pipelines, seed, on_progress=lambda done: progress.update(task, completed=done)
         )

@@ -19,10 +19,10 @@ from shoestring.core import store_layout
 from shoestring.core.errors import ClusterError, UnknownName
 from shoestring.core.interfaces import Clock
 from shoestring.data.run_records import open_run
-from shoestring.reporting.live import follow
 from shoestring.reporting.run_reader import read_run_story
 from shoestring.reporting.runs.run_list import interrupted_reason, launcher_is_gone
 from shoestring.reporting.summary import summarise_run
+from shoestring.reporting.terminal.live import follow
 
 POLL_INTERVAL_S = 2.0
 """Seconds between two looks for a run that an engine has started, and whose first step has not begun."""

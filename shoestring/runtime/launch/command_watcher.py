@@ -27,6 +27,7 @@ from shoestring.backends.remembered_processes import ProcessStat, RememberedProc
 from shoestring.config.world import World
 from shoestring.core.errors import ShoestringError, UnknownName
 from shoestring.core.pod_ref import LocalProcess
+from shoestring.core.text import shown_text
 from shoestring.data.scratch.temporary_folders import remove_left_over
 from shoestring.reporting.publish import publish
 from shoestring.runtime.settlement.settle import settle_run
@@ -204,4 +205,4 @@ class _Watch:
 
 def _say(sentence: str) -> None:
     with suppress(OSError):
-        os.write(2, f"shoestring: {sentence}\n".encode())
+        os.write(2, f"shoestring: {shown_text(sentence)}\n".encode())

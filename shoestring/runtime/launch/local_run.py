@@ -18,9 +18,9 @@ from shoestring.core.pod_ref import LAUNCHER_VARIABLE, PodRef
 from shoestring.core.receipt import Receipt
 from shoestring.data.run_records import Run, open_run, read_records
 from shoestring.data.scratch.temporary_folders import remove_left_over
-from shoestring.reporting.live import follow
 from shoestring.reporting.publish import publish
 from shoestring.reporting.run_reader import read_run_story
+from shoestring.reporting.terminal.live import follow
 from shoestring.runtime.admission.admit import admit
 from shoestring.runtime.admission.first_request import RunRequest, after_waiting
 from shoestring.runtime.admission.start_gate import start_when_allowed

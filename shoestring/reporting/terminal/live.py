@@ -8,13 +8,14 @@ from contextlib import contextmanager
 from decimal import Decimal
 from typing import Any, Literal, TextIO
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from shoestring.core.interfaces import Clock, Store
+from shoestring.core.text import shown_line
 from shoestring.reporting import number_text
 from shoestring.reporting.run_reader import RunReader
 from shoestring.reporting.stage_lines import (
@@ -26,6 +27,7 @@ from shoestring.reporting.stage_lines import (
     stage_lines,
 )
 from shoestring.reporting.summary import end_reason
+from shoestring.reporting.terminal.output import TerminalConsole
 
 POLL_INTERVAL_S = 0.5
 BAR_CELLS = 16
@@ -83,7 +85,7 @@ class LiveView:
         if story.overhead_usd:
             stages.add_row("overhead", "", "", "", number_text.dollars(story.overhead_usd))
         reason = end_reason(story)
-        return Group(run, stages, Text(reason)) if reason else Group(run, stages)
+        return Group(run, stages, reason) if reason else Group(run, stages)
 
 
 def _line_cells(line: StageLine, wide: bool) -> tuple[RenderableType, ...]:
@@ -99,12 +101,12 @@ def _line_cells(line: StageLine, wide: bool) -> tuple[RenderableType, ...]:
     )
     spent = number_text.dollars(line.spent_usd)
     return (
-        Text(line.stage),
-        Text(state),
-        Text(f"{line.pool} {line.market}" if wide else line.pool),
+        line.stage,
+        state,
+        f"{line.pool} {line.market}" if wide else line.pool,
         progress_text(line, wide),
         f"{spent} of {number_text.dollars(line.budget_usd)}" if wide and line.budget_usd else spent,
-        Text(quality_text(line)),
+        quality_text(line),
         number_text.duration(line.seconds),
     )
 
@@ -153,7 +155,7 @@ def follow(
 
 @contextmanager
 def _on_terminal(view: LiveView, out: TextIO) -> Iterator[Callable[[], None]]:
-    console = Console(file=out)
+    console = TerminalConsole(out)
     with Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False) as live:
         yield lambda: live.update(view.table(console.width), refresh=True)
 
@@ -164,7 +166,7 @@ def _state_lines(view: LiveView, out: TextIO) -> Iterator[Callable[[], None]]:
 
     def print_changes() -> None:
         for line in lines.changes(view.story, view.stage_lines, is_over=view.is_over):
-            print(line, file=out, flush=True)
+            print(shown_line(line), file=out, flush=True)
 
     yield print_changes
 
