@@ -52,12 +52,13 @@ def min_extension_usd(exit_usd: Decimal) -> Decimal:
 
 
 def kept_back_usd(
-    usd_per_hour: Decimal, fallback_usd_per_hour: Decimal, end_s: float, request_s: float
+    usd_per_hour: Decimal, fallback_usd_per_hour: Decimal, end_s: float, request_s: float, *, elastic: bool
 ) -> Decimal:
-    """Return what fixed work needs beyond its cost so that it is not stopped: the exit and an answer, and at
-    least one extension. `request_s`: of a request to the store.
+    """Return what work needs beyond its cost so that it is not stopped: the exit and an answer, and fixed
+    work at least one extension. `request_s`: of a request to the store.
     """
     end_s += EXIT_REQUESTS * request_s
     exit_usd = exit_price_usd(usd_per_hour, fallback_usd_per_hour, end_s)
     answer_usd = seconds_usd(fallback_usd_per_hour, answer_timeout_s(request_s))
-    return max(exit_usd + answer_usd, min_extension_usd(exit_usd))
+    least_usd = Decimal(0) if elastic else min_extension_usd(exit_usd)
+    return max(exit_usd + answer_usd, least_usd)

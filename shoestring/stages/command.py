@@ -275,7 +275,8 @@ class CommandRun:
         if code:
             raise CommandFailed("; ".join((f"the command ended with exit code {code}", *notes)), code)
         progress, outputs = self.stage_progress(), read_outputs(self.command)
-        own_end = ["it stopped by itself when its budget was used up"] if self.told_to_stop else []
+        was_told = self.told_to_stop and (self.budget.was_read or self.stopped[0] != "")
+        own_end = ["it stopped by itself when its budget was used up"] if was_told else []
         key = store_layout.checkpoint_pointer(self.work.run_id, self.work.stage)
         return StageOutcome(
             key=key if self.files.kept.files else "",

@@ -178,7 +178,8 @@ def test_a_budget_below_the_grace_is_refused_and_the_smallest_that_is_named_is_e
     assert f"${kept} of it is kept back for the grace of 20 s: a shorter --grace needs less" in on.err
     less_usd = f"{Decimal(smallest) - Decimal(kept) / 2:.6f}"
     assert on.run("--budget", less_usd, "--grace", "5", "--", "true") == 0
-    assert on.run("--budget", smallest, "--grace", "20", "--", "true") == 0
+    assert on.run("--budget", smallest, "--grace", "20", "--", "true") == 0 and "used up" not in on.err
+    assert Decimal(smallest) < on.receipts()[-1].prices[0].usd_per_hour * 30 / 3600
     less = f"{Decimal(smallest) - Decimal('0.000001')}"
     assert on.run("--budget", less, "--grace", "20", "--", "true") == 1
     assert "a shorter --grace needs less" in on.err

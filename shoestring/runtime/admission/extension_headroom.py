@@ -122,4 +122,5 @@ def _kept_usd(question: Question, offers: Candidates, need: Need, target: int, p
     on_demand = question.quote(pool, Market.ON_DEMAND) if floats else None
     fallback = max(usd_per_hour, on_demand.usd_per_hour if on_demand else Decimal(0))
     end_s = need.checkpoint_s + policy.pod_exit_s
-    return kept_back_usd(usd_per_hour, fallback, end_s, question.store_wait.request_s)
+    request_s = question.store_wait.request_s
+    return kept_back_usd(usd_per_hour, fallback, end_s, request_s, elastic=need.elastic)
