@@ -51,7 +51,7 @@ from shoestring.runtime.admission.first_request import recipe_request, stage_req
 from shoestring.runtime.admission.question.build import question_in
 from shoestring.runtime.admission.question.context import read_context
 from shoestring.runtime.admission.stage_budgets import stage_budgets
-from shoestring.runtime.launch.run_request import pipeline_needs
+from shoestring.runtime.admission.stages import training_needs
 
 AMPLE_USD = Decimal(1000)
 REQUESTS_A_WORLD = 20
@@ -153,7 +153,7 @@ def check_world(seed: int, number: int, needs: tuple[Need, ...]) -> Counter[str]
 
 def check_worlds(seed: int, refusals: int, processes: int) -> Counter[str]:
     """Refuse random requests in as many worlds as this many refusals take."""
-    counts, needs, begun = Counter[str](), pipeline_needs(), 0
+    counts, needs, begun = Counter[str](), training_needs(), 0
     with ProcessPoolExecutor(processes) as pool:
         while counts["refusals"] < refusals:
             asked = [pool.submit(check_world, seed, begun + each, needs) for each in range(processes)]

@@ -9,12 +9,9 @@ from shoestring.components.ingest import ingest
 from shoestring.components.preprocess import preprocess
 from shoestring.components.train import train
 from shoestring.pipelines.routed import RunParameters, routed, settle_step
-from shoestring.stages import evaluate as evaluate_stage
-from shoestring.stages import ingest as ingest_stage
-from shoestring.stages import preprocess as preprocess_stage
-from shoestring.stages import train as train_stage
+from shoestring.runtime.admission.stages import training_needs
 
-CHAIN = (ingest_stage.NEED, preprocess_stage.NEED, train_stage.NEED, evaluate_stage.NEED)
+CHAIN = training_needs()
 
 
 @dsl.pipeline(

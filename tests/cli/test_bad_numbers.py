@@ -23,7 +23,7 @@ from shoestring.pricing.templates import cloud_world, laptop_world
 from shoestring.routing.pages.explain import as_text
 from shoestring.runtime.admission.admit import admission_decision
 from shoestring.runtime.admission.first_request import recipe_request
-from shoestring.runtime.launch.run_request import pipeline_needs
+from shoestring.runtime.admission.stages import training_needs
 
 HEADER = "provider,region,machine,cores,market,usd_per_hour,as_of,source\n"
 ROW = "gcp,us-central1,n2-standard-4,{cores},on-demand,{usd_per_hour},2026-11-01,a list\n"
@@ -154,7 +154,7 @@ def test_any_number_in_any_field_is_planned_with_or_refused_in_a_sentence(
     recipe = find_recipe("flights")
     try:
         world = open_local_world(path)
-        request = recipe_request("plan", recipe, pipeline_needs(), Decimal(1), deadline_s, 0)
+        request = recipe_request("plan", recipe, training_needs(), Decimal(1), deadline_s, 0)
         as_text(admission_decision(world, request, Decimal(0), {}))
     except ShoestringError as error:
         assert len(str(error)) > 10

@@ -12,7 +12,12 @@ import pytest
 
 import shoestring
 from shoestring.core.errors import UsageError
-from shoestring.data.storage.import_closure import ImportClosure, import_closure, library_versions
+from shoestring.data.storage.import_closure import (
+    ImportClosure,
+    import_closure,
+    library_versions,
+    sources_read_once,
+)
 from shoestring.data.storage.module_imports import ImportReader
 
 STAGES = ("ingest", "preprocess", "train", "evaluate", "predict")
@@ -249,6 +254,18 @@ def test_kept_imports_are_read_again_after_a_change(author: Author) -> None:
     assert "of_an_author.other" in author.closure().modules
     (author.folder / "imports.json").write_text("no JSON")
     assert "of_an_author.other" in author.closure().modules
+
+
+def test_a_walk_reads_each_closure_once_and_the_next_one_reads_again(author: Author) -> None:
+    def modules() -> tuple[str, ...]:
+        return import_closure("of_an_author.stage").modules
+
+    for added in ("helper", "other"):
+        with sources_read_once():
+            before = modules()
+            author.write(stage=f"from . import {added}", **{added: ""})
+            assert modules() == before
+        assert set(modules()) - set(before) == {f"of_an_author.{added}"}
 
 
 def test_a_package_that_is_not_installed_is_a_usage_error() -> None:

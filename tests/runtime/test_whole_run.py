@@ -100,8 +100,13 @@ def test_the_ledger_verifies_and_nothing_is_held(finished: Finished) -> None:
     assert all(account["closed"] for account in accounts if account["parent"])
 
 
+def engine_samples(store: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in (store / "learned" / "engines").rglob("*.json")}
+
+
 def test_a_second_run_pays_for_no_stage_and_its_report_is_whole(finished: Finished, tmp_path: Path) -> None:
     """More money and time change nothing: the first training ended because its loss stopped improving."""
+    samples = engine_samples(finished.store)
     more = ("--budget", "0.01", "--deadline", "600")
     ran = finished.again("run", finished.recipe, *more, "--out", tmp_path, "--seed", "7", "--json")
     assert ran.code == 0, ran.err
@@ -109,6 +114,10 @@ def test_a_second_run_pays_for_no_stage_and_its_report_is_whole(finished: Finish
         (name, True) for name in STAGES
     ]
     assert {stage["spent_usd"] for stage in ran.json["stages"]} == {"0.000000"}
+    assert Decimal(ran.json["spent_usd"]) == Decimal(ran.json["overhead_usd"]) > 0
+    # No engine was started, and none was measured.
+    assert not (tmp_path / "log.txt").exists() and ran.json["engine_s"] == 0
+    assert engine_samples(finished.store) == samples
     assert ran.json["quality"] == finished.ran.json["quality"]
     for name in ("curve.json", "evaluation.json", "model/SHA256SUMS"):
         assert (tmp_path / name).read_bytes() == (finished.out / name).read_bytes(), name

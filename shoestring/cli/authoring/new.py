@@ -115,7 +115,8 @@ def new(
             )
         paths = write_template("here", REPOSITORY_FILES, root, {"stage": stage})
         next_steps = f"""test it:   pytest {paths[-1]}
-route it:  in pipelines/train.py, add {stage}'s NEED to CHAIN at its position, and
+route it:  in shoestring/runtime/admission/stages.py, add it to TRAINING_STAGES at its position,
+           and in pipelines/train.py
            routed({stage}, CHAIN[1:], run, upstream=raw.outputs["Output"], data=raw.outputs["Output"])
 then:      shoestring compile --out tests/pipelines/golden"""
     else:

@@ -30,7 +30,7 @@ from shoestring.reporting.runs.source_text import source_lines
 from shoestring.reporting.runs.traced_model import TracedModel, trace_in_store
 from shoestring.reporting.terminal.output import TerminalConsole
 from shoestring.runtime.admission.cache_misses import KeyChange, StageCaching, explain_caching
-from shoestring.runtime.launch.run_request import pipeline_needs
+from shoestring.runtime.admission.stages import training_needs
 
 MAX_VALUE = 60
 """Characters of a value of a key that are shown; the JSON has all."""
@@ -180,7 +180,7 @@ def why(
     and libraries, each as it was and as it is. Starts nothing.
     """
     opened, found = source.open(), find_recipe(recipe)
-    stages = explain_caching(opened, found, pipeline_needs(), found.seed if seed is None else seed)
+    stages = explain_caching(opened, found, training_needs(), found.seed if seed is None else seed)
     if as_json:
         typer.echo(json.dumps([each.model_dump(mode="json") for each in stages], indent=1))
     else:

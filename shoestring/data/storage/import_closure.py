@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
@@ -40,6 +42,10 @@ class ImportClosure:
         return tuple(self.sources)
 
 
+_READ: ContextVar[dict[tuple[str, ...], ImportClosure] | None] = ContextVar("_READ", default=None)
+"""The import closures that were read, where `sources_read_once` keeps them."""
+
+
 def import_closure(module: str, *more: str, reader: ImportReader | None = None) -> ImportClosure:
     """Return the import closure of a module, and of `more` of its package that it imports late.
 
@@ -49,7 +55,28 @@ def import_closure(module: str, *more: str, reader: ImportReader | None = None) 
     Raises:
         UsageError: the package of the module is not installed.
     """
-    root, reader = module.partition(".")[0], reader or _kept_imports()
+    known = _READ.get()
+    if reader or known is None:
+        return _read_closure(module, more, reader or _kept_imports())
+    if (module, *more) not in known:
+        known[module, *more] = _read_closure(module, more, _kept_imports())
+    return known[module, *more]
+
+
+@contextmanager
+def sources_read_once() -> Iterator[None]:
+    """Let each import closure be read once while the block runs: for a walk over many stages, each of which
+    asks for those of all later ones.
+    """
+    token = _READ.set({})
+    try:
+        yield
+    finally:
+        _READ.reset(token)
+
+
+def _read_closure(module: str, more: tuple[str, ...], reader: ImportReader) -> ImportClosure:
+    root = module.partition(".")[0]
     sources = _Sources(root)
     if sources.file(module) is None:
         raise UsageError(

@@ -25,6 +25,9 @@ def step_between(before: Receipt, after: Receipt, question: Question) -> EngineS
     """Return the step between two stages of a chain, the later of which was decided by `question`; None
     where something else than the engine came between them, or the route step waited for another run.
     """
+    # A launcher that returns cached results itself has no engine.
+    if before.cache_hit and after.cache_hit and before.pod == after.pod:
+        return None
     if before.status != "done" or before.stage == after.stage or after.attempt > 1:
         return None
     if question.engine is None or question.waited_s or question.asked_at < before.finished_at:

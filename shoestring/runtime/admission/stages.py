@@ -8,8 +8,12 @@ from types import ModuleType
 from typing import Any
 
 from shoestring.core.errors import UnknownName
+from shoestring.core.types import Need
 from shoestring.data.storage.import_closure import import_closure
 from shoestring.stages.work import Origin
+
+TRAINING_STAGES = ("ingest", "preprocess", "train", "evaluate")
+"""The stages of a training, in the order in which `pipelines/train.py` routes them."""
 
 
 def stage_names() -> list[str]:
@@ -23,6 +27,11 @@ def stage_module(name: str) -> ModuleType:
     if name not in stage_names():
         raise UnknownName("stage", name, stage_names())
     return importlib.import_module(f"shoestring.stages.{name}")
+
+
+def training_needs() -> tuple[Need, ...]:
+    """Return the NEEDs of the stages of a training, in order."""
+    return tuple(stage_module(name).NEED for name in TRAINING_STAGES)
 
 
 def is_builtin(stage: str) -> bool:

@@ -7,8 +7,9 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from shoestring.backends.admitted_world import admitted_variable
 from shoestring.config.world import World
@@ -24,6 +25,7 @@ from shoestring.reporting.terminal.live import follow
 from shoestring.runtime.admission.admit import admit
 from shoestring.runtime.admission.first_request import RunRequest, after_waiting
 from shoestring.runtime.admission.start_gate import start_when_allowed
+from shoestring.runtime.launch.cached_run import return_all_cached
 from shoestring.runtime.launch.temporary_space import check_temporary_space
 from shoestring.runtime.launch.watch_stages import watched_stages
 from shoestring.runtime.open_world import STORE_VARIABLE
@@ -59,6 +61,7 @@ def run_here(world: World, request: RunRequest, options: LaunchOptions) -> None:
         StoreFull: there is no space for temporary files; before anything is reserved, or where that ended it.
         UsageError: another process still drives it, or TMPDIR cannot be used.
     """
+    check_engine()
     # First, since that may be what fills the disk.
     remove_left_over()
     check_temporary_space()
@@ -80,6 +83,12 @@ def run_here(world: World, request: RunRequest, options: LaunchOptions) -> None:
             if any(world.store.list(store_layout.run_record(request.run_id))):
                 publish(world.store, request.run_id)
             raise
+
+
+def check_engine() -> None:
+    """Check that the local engine is installed, before anything is reserved. Raises UsageError."""
+    if find_spec("kfp") is None:
+        raise UsageError("running needs kfp and torch (kfp is missing): pip install 'shoestring[kfp,train]'")
 
 
 def check_not_running(world: World, run_id: str) -> None:
@@ -176,8 +185,6 @@ def lacks_reason(world: World, run_id: str) -> bool:
 
 def drive_pipeline(world: World, run: Run, request: RunRequest, options: LaunchOptions) -> None:
     """Drive the compiled pipeline and follow its heartbeats until it ends; after Ctrl-C, settle first."""
-    from shoestring.pipelines.local_runner import run_locally
-
     finished = threading.Event()
     watcher = threading.Thread(
         target=follow,
@@ -195,9 +202,9 @@ def drive_pipeline(world: World, run: Run, request: RunRequest, options: LaunchO
         "seed": request.job.seed,
     }
     try:
-        with watched_stages(world, run), contextlib.suppress(KeyboardInterrupt):
-            if not run_locally(arguments, options.folder / "log.txt") and lacks_reason(world, run.run_id):
-                check_temporary_space()
+        with contextlib.suppress(KeyboardInterrupt):
+            if not return_all_cached(world, run, request):
+                drive_engine(world, run, arguments, options.folder / "log.txt")
     finally:
         # The exit step does not run after a Ctrl-C, or when the engine fails before it.
         settle_run(world, request.run_id)
@@ -205,6 +212,16 @@ def drive_pipeline(world: World, run: Run, request: RunRequest, options: LaunchO
         finished.set()
         if watcher.is_alive():
             watcher.join(timeout=5)
+
+
+def drive_engine(world: World, run: Run, arguments: dict[str, Any], log: Path) -> None:
+    """Run the compiled pipeline, and watch its stages. Raises StoreFull."""
+    # Imported here: where every result is cached, KFP is not needed.
+    from shoestring.pipelines.local_runner import run_locally
+
+    with watched_stages(world, run):
+        if not run_locally(arguments, log) and lacks_reason(world, run.run_id):
+            check_temporary_space()
 
 
 def with_start_deadline(request: RunRequest, run: Run) -> RunRequest:

@@ -15,7 +15,6 @@ from shoestring.config.policy import Priority
 from shoestring.config.world import World
 from shoestring.core.errors import UnknownName, UsageError
 from shoestring.core.record import validation_message
-from shoestring.core.types import Need
 from shoestring.data.recipe import Recipe
 from shoestring.data.recipe_files import find_recipe
 from shoestring.data.run_records import open_run
@@ -25,6 +24,7 @@ from shoestring.runtime.admission.admit import admission_decision
 from shoestring.runtime.admission.approvals import previous_request
 from shoestring.runtime.admission.first_request import RunRequest, recipe_request
 from shoestring.runtime.admission.stage_budgets import stage_budgets
+from shoestring.runtime.admission.stages import training_needs
 
 PLAN_ID = "plan"
 """The run id in a plan's question: a plan is no run."""
@@ -32,17 +32,6 @@ PLAN_ID = "plan"
 
 def new_run_id(world: World, name: str) -> str:
     return f"{name}-{world.clock.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
-
-
-def pipeline_needs() -> tuple[Need, ...]:
-    """Return the NEEDs of the stages, from the pipeline itself. Raises UsageError without kfp."""
-    try:
-        from shoestring.pipelines.train import CHAIN
-    except ImportError as error:
-        raise UsageError(
-            f"running needs kfp and torch ({error.name} is missing): pip install 'shoestring[kfp,train]'"
-        ) from None
-    return tuple(CHAIN)
 
 
 def recipe_in_campaign(campaign: str | None, recipe: str | Recipe) -> Recipe:
@@ -66,7 +55,7 @@ def new_request(
 ) -> RunRequest:
     """Return the request of a new run. What is None comes from the recipe."""
     run_id = new_run_id(world, recipe.name)
-    request = recipe_request(run_id, recipe, pipeline_needs(), budget_usd, deadline_s, seed)
+    request = recipe_request(run_id, recipe, training_needs(), budget_usd, deadline_s, seed)
     return request.with_terms(owner=getuser())
 
 
@@ -99,7 +88,7 @@ def resumed_request(
             f"{run_id} was started with seed {run.record.job.seed}: a resumed run keeps its seed"
         )
     last_budget_usd, last_deadline_s = previous_request(world, run)
-    request = RunRequest(run_id, run.record.job, run.record.task, pipeline_needs())
+    request = RunRequest(run_id, run.record.job, run.record.task, training_needs())
     return request.with_terms(
         budget_usd=last_budget_usd if budget_usd is None else budget_usd,
         deadline_s=deadline_s or last_deadline_s,

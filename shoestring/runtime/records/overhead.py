@@ -24,6 +24,8 @@ from shoestring.data.run_records import Run, RunStart, read_each
 from shoestring.spending.meter import cost_usd
 
 OVERHEAD = "overhead"
+WALK = "walk"
+"""The name of what a launcher charges that returns all results of a run itself. It runs no pod for them."""
 # A pod that decides, settles, or returns a cached result: measured 0.5-0.8 s, and 1.0-1.6 s on two busy
 # cores, imports included.
 OVERHEAD_POD_S = 3.0
@@ -62,11 +64,12 @@ class OverheadPod:
 @dataclass(frozen=True, slots=True)
 class StartOverhead:
     """The cost of the pods of a start that ran no stage; `measured_pods_s` are the seconds of those whose
-    end is known.
+    end is known. `has_engine`: there were pods.
     """
 
     spent_usd: Decimal
     measured_pods_s: tuple[float, ...]
+    has_engine: bool
 
 
 def overhead_reservation(start: RunStart) -> str:
@@ -127,12 +130,14 @@ def overhead_timer(
     where routers run.
     """
     now, pod = world.clock.now(), OverheadPod()
+    # What a launcher does before its walk is its user's own time, as all of it is where an engine runs pods.
+    age_s = 0.0 if name == WALK else world.cluster.lifetime(world.pod).age_s(now)
     begun = OverheadTime(
         name=name,
         pod=world.pod,
         usd_per_hour=run.start.overhead_usd_per_hour if usd_per_hour is None else usd_per_hour,
         allowance_s=run.start.overhead_pod_s,
-        started_at=now - timedelta(seconds=world.cluster.lifetime(world.pod).age_s(now)),
+        started_at=now - timedelta(seconds=age_s),
         finished_at=None,
     )
     key = store_layout.overhead(run.run_id, run.start.number, name, str(world.pod))
@@ -161,6 +166,7 @@ def read_overhead(world: World, run: Run, start: RunStart) -> StartOverhead:
             for pod, pod_s in zip(times, seconds, strict=True)
             if pod.finished_at is not None
         ),
+        has_engine=all(each.name != WALK for each in times),
     )
 
 

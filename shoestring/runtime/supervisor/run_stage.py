@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import timedelta
 from decimal import Decimal
 from functools import partial
 
@@ -18,11 +17,10 @@ from shoestring.runtime.admission.result_keys import StageInputs, StageWork, che
 from shoestring.runtime.records.commitments import committed_usd
 from shoestring.runtime.records.egress_usage import record_egress
 from shoestring.runtime.records.overhead import overhead_timer
-from shoestring.runtime.records.receipt_history import write_receipt
-from shoestring.runtime.records.receipts import AttemptResult, make_receipt
 from shoestring.runtime.records.world_ledger import world_ledger
 from shoestring.runtime.supervisor.attempt import Attempt, pod_started_s
 from shoestring.runtime.supervisor.attempt_lock import first_heartbeat, heartbeats, lock_attempt
+from shoestring.runtime.supervisor.attempt_receipt import write_attempt_receipt
 from shoestring.runtime.supervisor.child import ChildResult
 from shoestring.runtime.supervisor.guardrails import earlier_usage
 from shoestring.runtime.supervisor.spend_limits import WatchedCommand
@@ -161,15 +159,25 @@ def return_cached(
     stage, choice = decision.question.stage, decision.choice
     with overhead_timer(world, run, f"cached-{stage}", usd_per_hour=choice.usd_per_hour if choice else None):
         check_libraries(world, decided_work(run, decision, origin))
-        outcome = cache.find_outcome(world.store, str(decision.question.cached_outcome))
-        if outcome is None:
-            raise StageFailed(
-                f"the cached result of {stage} was damaged after it was routed: a resumed run makes it again"
-            )
-        cache.copy_records(world.store, run.run_id, outcome)
-        attempt = Attempt(world, run, decision, decision_key, {}, pod_started_s(world), Decimal(0))
-        write_attempt_receipt(attempt, ChildResult(status="done", outcome=outcome), Decimal(0))
-        return outcome
+        return deliver_cached(world, run, decision, decision_key, pod_started_s(world))
+
+
+def deliver_cached(
+    world: World, run: Run, decision: Decision, decision_key: str, started_s: float
+) -> StageOutcome:
+    """Return a cached result, copy what the run's report needs of it, and write the receipt of an attempt
+    that began at `started_s`, on the monotonic clock. Raises StageFailed: it was damaged.
+    """
+    outcome = cache.find_outcome(world.store, str(decision.question.cached_outcome))
+    if outcome is None:
+        raise StageFailed(
+            f"the cached result of {decision.question.stage} was damaged after it was routed: a resumed run "
+            "makes it again"
+        )
+    cache.copy_records(world.store, run.run_id, outcome)
+    attempt = Attempt(world, run, decision, decision_key, {}, started_s, Decimal(0))
+    write_attempt_receipt(attempt, ChildResult(status="done", outcome=outcome), Decimal(0))
+    return outcome
 
 
 def settle_and_record(attempt: Attempt, result: ChildResult) -> None:
@@ -244,55 +252,3 @@ def booked(
         return cost_usd, ""
     booked_usd = cost_usd - overrun_usd
     return booked_usd, f"it cost ${cost_usd}, of which its account had money for ${booked_usd}"
-
-
-def write_attempt_receipt(attempt: Attempt, result: ChildResult, spent_usd: Decimal) -> None:
-    """Write the attempt's receipt, and a copy for the performance model.
-
-    Once the account is closed, the ledger holds the digests of the run's receipts, and none is written.
-    """
-    world, now = attempt.world, attempt.world.clock.now()
-    state = world_ledger(world).state(attempt.run.start.account)
-    if state.closed:
-        return
-    receipt = make_receipt(
-        attempt.decision,
-        AttemptResult(
-            decision_key=attempt.decision_key,
-            pod=world.pod,
-            status=result.status,
-            cause=result.cause,
-            reason=result.reason,
-            spent_usd=spent_usd,
-            committed_usd=attempt.committed_usd,
-            overrun_usd=attempt.overrun_usd,
-            fees_usd=attempt.choice.incurred_usd(done=result.status == "done"),
-            samples=attempt_samples(attempt, result),
-            prices=attempt.prices(),
-            started_at=now - timedelta(seconds=world.clock.monotonic_s() - attempt.started_s),
-            finished_at=now,
-            ledger_head=state.head_hash,
-            usage=attempt.usage,
-            changes=attempt.changes,
-            forecast=attempt.progress.forecast,
-            outcome=attempt.published or result.outcome,
-            exit_code=result.exit_code,
-            cpu_s=round(attempt.cpu_s, 3),
-            peak_rss_bytes=attempt.peak_rss_bytes,
-            gpu_busy=attempt.gpu_usage.busy,
-            peak_gpu_memory_bytes=attempt.gpu_usage.peak_memory_bytes,
-        ),
-    )
-    write_receipt(world.store, receipt)
-
-
-def attempt_samples(attempt: Attempt, result: ChildResult) -> int | None:
-    """Return the samples of this attempt alone; None where its speed cannot be measured.
-
-    The speed of an attempt is measured if it completed its work or migrated; that of a command never is.
-    """
-    if (result.outcome is None and result.cause != "migrated") or attempt.command:
-        return None
-    samples = result.outcome.samples if result.outcome else attempt.progress.samples
-    own_samples = samples - attempt.progress.resumed_samples
-    return own_samples if own_samples > 0 or not attempt.elastic else None

@@ -15,8 +15,9 @@ from shoestring.core.pod_ref import LAUNCHER_VARIABLE
 from shoestring.core.receipt import Receipt
 from shoestring.data.run_records import read_record
 from shoestring.runtime.settlement.settle import settle_run, settle_start
+from shoestring.runtime.supervisor.attempt_receipt import write_attempt_receipt
 from shoestring.runtime.supervisor.child import ChildResult
-from shoestring.runtime.supervisor.run_stage import settle_and_record, settle_attempt, write_attempt_receipt
+from shoestring.runtime.supervisor.run_stage import settle_and_record, settle_attempt
 from shoestring.runtime.supervisor.supervisor import write_heartbeat
 from shoestring.spending.audit.verify import load_anchors, verify
 from shoestring.spending.heartbeat import last_heartbeat, record_lost

@@ -18,6 +18,7 @@ from shoestring.core.receipt import AdaptationChange
 from shoestring.data.run_records import read_record
 from shoestring.routing.policy.migration import MigrationCheck, MigrationReason
 from shoestring.runtime.route_step.retry import settle_earlier_attempts
+from shoestring.runtime.supervisor.attempt_receipt import write_attempt_receipt
 from shoestring.runtime.supervisor.child import ChildResult
 from shoestring.runtime.supervisor.migration_check import (
     MigrationMonitor,
@@ -25,7 +26,6 @@ from shoestring.runtime.supervisor.migration_check import (
     migrate_if_cheaper,
     write_last_check,
 )
-from shoestring.runtime.supervisor.run_stage import write_attempt_receipt
 from shoestring.stages.work import StageProgress
 
 EVERY = MigrationPolicy(check_every_s=10, min_dwell_s=30, max_migrations=1)
