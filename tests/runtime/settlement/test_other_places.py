@@ -1,5 +1,5 @@
-"""Two containers may have one host name and one store, and a machine starts again with its old store: whoever
-cannot see a process judges it by its signs of life, and signals nothing.
+"""Two containers may have one host name and one store, and a machine starts again with its old store. A
+process that cannot be seen from here is judged by its signs of life, and is never signalled.
 """
 
 from __future__ import annotations
