@@ -7,63 +7,50 @@ from __future__ import annotations
 import contextlib
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TextIO
-
-from google.protobuf.json_format import MessageToDict
-from kfp import components, local
 
 from shoestring.core.errors import UsageError
 from shoestring.data.scratch.temporary_folders import temporary_folder
 from shoestring.pipelines.external_containers import PYTHON_COMPONENT
-from shoestring.pipelines.kubeflow import write
-from shoestring.pipelines.train import train_pipeline
+from shoestring.pipelines.kept_training import compiled_training
+from shoestring.pipelines.step_server import forked_steps
 
 TRACEBACK = "Traceback (most recent call last):"
 END_LINES = 20
 
 
-def run_locally(arguments: dict[str, Any], log: Path, pipeline: Any = train_pipeline) -> bool:
-    """Compile and run a pipeline; append what its steps print to `log`.
-
-    Return True if every step succeeded. Raises UsageError: a step is a container.
-    """
-    check_no_containers(pipeline)
-    with (
-        temporary_folder() as folder,
-        log.open("a", encoding="utf-8") as out,
-    ):
-        with redirect_output(out):
-            compiled = write(pipeline, folder / "pipeline.yaml")
-        return run_compiled(compiled, arguments, log)
-
-
-def check_no_containers(pipeline: Any) -> None:
-    """Raise UsageError if a step of a pipeline is a container, which the local runner cannot run."""
-    executors = MessageToDict(pipeline.pipeline_spec)["deploymentSpec"]["executors"]
-    for label, executor in executors.items():
-        if not any(PYTHON_COMPONENT in word for word in executor.get("container", {}).get("args", [])):
-            raise UsageError(
-                f"{label.removeprefix('exec-')} is a container, and KFP's local runner runs none: run its "
-                "command on this machine with `shoestring exec`, or the pipeline on a cluster"
-            )
-
-
-def run_compiled(compiled: Path, arguments: dict[str, Any], log: Path) -> bool:
-    """Run a compiled pipeline; append what its steps print to `log`. Return True if every step succeeded.
+def run_locally(
+    arguments: dict[str, Any],
+    log: Path,
+    pipeline: Any = None,
+    started: Callable[[float], object] = lambda seconds: None,
+) -> bool:
+    """Run a pipeline, and append what its steps print to `log`. Return True if every step succeeded.
 
     The runner deletes its workspace, and its artifacts are in a temporary folder: all results are in
     Shoestring's store by then. No step runs twice: a pod of this machine is not lost without its launcher,
     which resumes the run by itself.
+
+    Args:
+        pipeline: one of KFP, or the path of a compiled one; None: a training.
+        started: is given the seconds that the server of the steps took to start, where there is one.
+
+    Raises:
+        UsageError: a step is a container.
     """
     with (
         temporary_folder() as folder,
         log.open("a", encoding="utf-8", buffering=1) as out,
         redirect_output(out),
+        forked_steps(started),
     ):
+        # Imported while the server of the steps starts.
+        from kfp import components, local
+
         local.init(runner=local.SubprocessRunner(use_venv=False), pipeline_root=str(folder / "artifacts"))
-        run = components.load_component_from_file(str(compiled))
+        run = components.load_component_from_file(str(compiled_in(folder, pipeline)))
         drop_retries(run)
         try:
             run(**arguments)
@@ -72,6 +59,31 @@ def run_compiled(compiled: Path, arguments: dict[str, Any], log: Path) -> bool:
             print(error, file=out)
             return False
         return True
+
+
+def compiled_in(folder: Path, pipeline: Any) -> Path:
+    """Return the compiled file of a pipeline, in `folder` if it has to be compiled. Raises UsageError."""
+    if pipeline is None:
+        return compiled_training(folder)
+    if isinstance(pipeline, Path):
+        return pipeline
+    from shoestring.pipelines.kubeflow import write
+
+    check_no_containers(pipeline)
+    return write(pipeline, folder / "pipeline.yaml")
+
+
+def check_no_containers(pipeline: Any) -> None:
+    """Raise UsageError if a step of a pipeline is a container, which the local runner cannot run."""
+    from google.protobuf.json_format import MessageToDict
+
+    executors = MessageToDict(pipeline.pipeline_spec)["deploymentSpec"]["executors"]
+    for label, executor in executors.items():
+        if not any(PYTHON_COMPONENT in word for word in executor.get("container", {}).get("args", [])):
+            raise UsageError(
+                f"{label.removeprefix('exec-')} is a container, and KFP's local runner runs none: run its "
+                "command on this machine with `shoestring exec`, or the pipeline on a cluster"
+            )
 
 
 def drop_retries(pipeline: Any) -> None:
@@ -83,7 +95,7 @@ def drop_retries(pipeline: Any) -> None:
 
 
 def first_error(log: Path) -> str:
-    """Return what a run's log says about its first error: the error, where it was raised, and the log's path.
+    """Return the first error in a run's log: the error, where it was raised, and the log's path.
 
     A stage's own error comes before those of the steps around it. A log without a traceback gives its end.
     """

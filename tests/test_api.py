@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import Finished
+from commands import SMALL_RECIPE, Finished
 
 import shoestring
 from shoestring.core.errors import BudgetTooSmall, UnknownName, UsageError
@@ -158,3 +159,33 @@ def test_the_code_of_the_page_runs_in_a_notebook(finished: Finished, tmp_path: P
     assert lines[-1].startswith("RunView(") and Decimal(lines[-2]) > Decimal("0.00001")
     assert "train: done" in done.stderr and "overhead: " in done.stderr
     assert len(list((tmp_path / "runs").iterdir())) == 1
+
+
+TWO_RUNS = """\
+import shoestring, sys
+recipe, *places = sys.argv[1:]
+for store, world in zip(places[::2], places[1::2]):
+    run = shoestring.run(recipe, store=store, world=world, out=store + "-out")
+    print(run.summary.status)
+"""
+
+
+@pytest.mark.slow
+def test_a_script_without_a_main_guard_runs_twice_in_two_worlds(laptop: Path, tmp_path: Path) -> None:
+    """From standard input, as a notebook's cells are: a process that imports its main module again fails."""
+    words = [str(tmp_path / "small.yaml")]
+    Path(words[0]).write_text(SMALL_RECIPE)
+    for name in ("here", "there"):
+        world = tmp_path / f"{name}.yaml"
+        world.write_text(re.sub("(?m)^name: .*", f"name: {name}", laptop.read_text()))
+        words += [str(tmp_path / name), str(world)]
+    done = subprocess.run(
+        [sys.executable, "-", *words], input=TWO_RUNS, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["done", "done"]
+    for name in ("here", "there"):
+        (record,) = (tmp_path / name).glob("runs/*/run.json")
+        assert json.loads(record.read_text())["world"] == name
+        (steps,) = (tmp_path / name).glob("runs/*/overhead/1")
+        assert len(list(steps.glob("step-server.*"))) == 1 and len(list(steps.glob("route-*"))) == 4

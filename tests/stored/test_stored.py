@@ -21,7 +21,7 @@ from shoestring.backends.local import open_local_world
 from shoestring.core.errors import BudgetExceeded
 from shoestring.core.record import SCHEMA_VERSION
 from shoestring.data.recipe_files import find_recipe
-from shoestring.pipelines.local_runner import run_compiled
+from shoestring.pipelines.local_runner import run_locally
 from shoestring.routing.algorithm import ALGORITHM_VERSION
 from shoestring.runtime.admission.admit import admit
 from shoestring.runtime.launch.run_request import new_request
@@ -132,7 +132,7 @@ def test_the_compiled_pipeline_runs(stored: Stored) -> None:
         "world": str(stored.world),
     }
     log = stored.folder / "log.txt"
-    assert run_compiled(stored.version / "compiled" / "train.yaml", arguments, log), log.read_text()[-3000:]
+    assert run_locally(arguments, log, stored.version / "compiled" / "train.yaml"), log.read_text()[-3000:]
     assert (stored.store / "runs" / "from-the-compiled-file" / "receipts" / "evaluate-1.json").exists()
 
 

@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TextIO
@@ -30,6 +31,7 @@ from shoestring.runtime.launch.temporary_space import check_temporary_space
 from shoestring.runtime.launch.watch_stages import watched_stages
 from shoestring.runtime.open_world import STORE_VARIABLE
 from shoestring.runtime.records.lifetimes import launcher_is_alive
+from shoestring.runtime.records.overhead import charge_step_server
 from shoestring.runtime.settlement.settle import settle_abandoned, settle_run
 
 
@@ -220,7 +222,8 @@ def drive_engine(world: World, run: Run, arguments: dict[str, Any], log: Path) -
     from shoestring.pipelines.local_runner import run_locally
 
     with watched_stages(world, run):
-        if not run_locally(arguments, log) and lacks_reason(world, run.run_id):
+        started = partial(charge_step_server, world, run)
+        if not run_locally(arguments, log, started=started) and lacks_reason(world, run.run_id):
             check_temporary_space()
 
 

@@ -29,6 +29,9 @@ WALK = "walk"
 # A pod that decides, settles, or returns a cached result: measured 0.5-0.8 s, and 1.0-1.6 s on two busy
 # cores, imports included.
 OVERHEAD_POD_S = 3.0
+STEP_SERVER, STEP_SERVER_S = "step-server", 2.0
+"""The name of the start of the local engine's server of steps (`pipelines/step_server.py`), and what is held
+for it: it imports what the steps need, once a run."""
 OVERHEAD_REQUESTS = 45
 """Requests to the store that such a pod waits for, one after another: counted by bench/store_latency.py."""
 
@@ -64,12 +67,11 @@ class OverheadPod:
 @dataclass(frozen=True, slots=True)
 class StartOverhead:
     """The cost of the pods of a start that ran no stage; `measured_pods_s` are the seconds of those whose
-    end is known. `has_engine`: there were pods.
+    end is known.
     """
 
     spent_usd: Decimal
     measured_pods_s: tuple[float, ...]
-    has_engine: bool
 
 
 def overhead_reservation(start: RunStart) -> str:
@@ -100,8 +102,8 @@ def assumed_pod_s(world: World, request_s: float = 0.0) -> float:
 
 
 def overhead_usd(world: World, pods: int, engine: EngineTimes) -> Decimal:
-    """Return the cost of this many pods that run no stage, and of one more where the engine creates pods
-    again: a second pod of a decision that gets no attempt.
+    """Return the cost of this many pods that run no stage, on this machine with the start of their server,
+    and of one more where the engine creates pods again: a second pod of a decision that gets no attempt.
 
     That one is held as long as the others are, since most such pods end at once. Where the first pod was lost
     unseen, it may wait for a heartbeat's interval and SILENT_EXIT_S, and for LOST_POD_WAIT_S more. A pod that
@@ -109,7 +111,8 @@ def overhead_usd(world: World, pods: int, engine: EngineTimes) -> Decimal:
     an hour the first 20 s of one would take 12% of the default recipe's $0.003 from the training of each run.
     """
     pods += engine.engine in CREATES_PODS_AGAIN
-    return capped_usd(overhead_usd_per_hour(world) * Decimal(str(pods * engine.pod_s)) / 3600)
+    seconds = pods * engine.pod_s + (STEP_SERVER_S if engine.engine == "local" else 0.0)
+    return capped_usd(overhead_usd_per_hour(world) * Decimal(str(seconds)) / 3600)
 
 
 def overhead_times(world: World, run: Run, start: RunStart) -> list[OverheadTime]:
@@ -152,6 +155,21 @@ def overhead_timer(
         world.store.put(key, record_bytes(ended))
 
 
+def charge_step_server(world: World, run: Run, seconds: float) -> None:
+    """Charge the start of the server of the run's steps, which has just ended, to its overhead."""
+    now = world.clock.now()
+    started = OverheadTime(
+        name=STEP_SERVER,
+        pod=world.pod,
+        usd_per_hour=run.start.overhead_usd_per_hour,
+        allowance_s=seconds,
+        started_at=now - timedelta(seconds=seconds),
+        finished_at=now,
+    )
+    key = store_layout.overhead(run.run_id, run.start.number, STEP_SERVER, str(world.pod))
+    world.store.put(key, record_bytes(started))
+
+
 def read_overhead(world: World, run: Run, start: RunStart) -> StartOverhead:
     """Return what deciding and settling took in one start, by the pods' own times where the cluster reports
     them. Raises DataError and StoreError.
@@ -164,9 +182,8 @@ def read_overhead(world: World, run: Run, start: RunStart) -> StartOverhead:
         measured_pods_s=tuple(
             max(0.0, pod_s - (pod.waited_s if isinstance(pod.pod, ClusterPod) else 0.0))
             for pod, pod_s in zip(times, seconds, strict=True)
-            if pod.finished_at is not None
+            if pod.finished_at is not None and pod.name not in (STEP_SERVER, WALK)
         ),
-        has_engine=all(each.name != WALK for each in times),
     )
 
 

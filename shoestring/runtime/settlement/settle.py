@@ -64,8 +64,7 @@ def settle_start(world: World, run: Run, start: RunStart) -> list[str]:
     if reservation:
         ledger.settle(start.account, overhead, min(found.spent_usd, reservation.amount_usd))
     messages += adjust_to_pod_times(world, run, start, found.spent_usd)
-    if found.has_engine:
-        messages += record_engine_times(world.store, run, start, found.measured_pods_s)
+    messages += record_engine_times(world.store, run, start, found.measured_pods_s)
     absorb_overruns(ledger, start.account)
     ledger.close(start.account, record_digests(world.store, run.run_id))
     return messages

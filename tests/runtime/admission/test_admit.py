@@ -29,7 +29,7 @@ from shoestring.runtime.admission.admit import admit, find_or_admit
 from shoestring.runtime.admission.first_request import ENGINE_START_S
 from shoestring.runtime.admission.stage_request import StageInputs
 from shoestring.runtime.records.engine_times import MIN_PODS, EngineSample
-from shoestring.runtime.records.overhead import assumed_pod_s, overhead_usd_per_hour
+from shoestring.runtime.records.overhead import STEP_SERVER_S, assumed_pod_s, overhead_usd_per_hour
 from shoestring.runtime.route_step.route import decide_and_reserve, request_differences
 from shoestring.runtime.settlement.settle import settle_run
 from shoestring.spending.ledger.ledger import Ledger, account_names
@@ -106,16 +106,21 @@ def test_the_deadline_of_a_refusal_is_admitted_and_kept_by_the_router_and_one_pe
     assert decision.choice is not None
 
 
-@pytest.mark.parametrize(("engine", "second_pods"), [("local", 0), ("argo", 1), ("kubeflow", 1)])
+@pytest.mark.parametrize(
+    ("engine", "second_pods", "server_s"),
+    [("local", 0, STEP_SERVER_S), ("argo", 1, 0.0), ("kubeflow", 1, 0.0)],
+)
 def test_the_cost_of_deciding_is_reserved_first(
-    world: World, recipe: Recipe, engine: Engine, second_pods: int
+    world: World, recipe: Recipe, engine: Engine, second_pods: int, server_s: float
 ) -> None:
-    """An engine that creates a lost pod again may create one that gets no attempt."""
+    """An engine that creates a lost pod again may create one that gets no attempt; the local one starts a
+    server of its steps.
+    """
     run = admit(world, replace(run_request(recipe), engine=engine))
     state = Ledger(world.store, world.clock).state(run.start.account)
     pods = len(CHAIN) + 1 + second_pods
     assert {hold: held.amount_usd for hold, held in state.reservations.items()} == {
-        "overhead-1": cost_usd(overhead_usd_per_hour(world), pods * assumed_pod_s(world))
+        "overhead-1": cost_usd(overhead_usd_per_hour(world), pods * assumed_pod_s(world) + server_s)
     }
 
 

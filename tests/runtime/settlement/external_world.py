@@ -97,7 +97,7 @@ class ExternalRun:
         return pod
 
     def run(self, seconds: int) -> list[str]:
-        """Let time pass, with a look every 5 s; return what the reaper said."""
+        """Let time pass, with a look every 5 s; return the sentences of the reaper."""
         said: list[str] = []
         for second in range(seconds):
             said += self.watch.look() if second % 5 == 0 else []
@@ -105,7 +105,7 @@ class ExternalRun:
         return said
 
     def run_to_end(self) -> list[str]:
-        """Let time pass until the reaper has ended a pod; return what it said."""
+        """Let time pass until the reaper has ended a pod; return its sentences."""
         for _ in range(2000):
             if said := self.run(5):
                 return said

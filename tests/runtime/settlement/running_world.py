@@ -135,7 +135,7 @@ class RunningRuns:
         )
 
     def run(self, seconds: int) -> list[str]:
-        """Let time pass, with a look every 5 s; return what the reaper said."""
+        """Let time pass, with a look every 5 s; return the sentences of the reaper."""
         said: list[str] = []
         for second in range(seconds):
             alive = {pod.run_id for pod in self.queue.running} - self.silent
