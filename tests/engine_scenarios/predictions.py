@@ -62,7 +62,7 @@ def predictions(engine: Engine, package: Path) -> None:
     check_dollars(engine, run, "predict")
     check_artifacts(engine, run.run_id)
     check_books(engine, run.run_id)
-    listed = json.loads(engine.read("runs", "--recipe", "flights", "--status", "done", "--json").out)
+    listed = json.loads(engine.read("runs", "--name", "flights", "--status", "done", "--json").out)
     assert {run.run_id, model_run} <= {each["run_id"] for each in listed}
     check_predictions(engine, run, rows, model_run)
 

@@ -47,13 +47,19 @@ def test_a_cost_beyond_the_cap_takes_the_whole_cap_and_nothing_goes_back(ledger:
     assert ledger.state(MONTH).spent_usd == ONE
 
 
-def test_what_a_stage_cost_beyond_its_own_cap_cannot_be_spent_again(tmp_path: Path) -> None:
-    store = FolderStore(tmp_path)
-    ledger = Ledger(store, StillClock(), "host.1.2")
+def above_stage_cap(folder: Path) -> Ledger:
+    """A training that cost $0.020 of $0.031, where its stage may cost $0.008."""
+    ledger = Ledger(FolderStore(folder), StillClock(), "host.1.2")
     ledger.open("run", Decimal("0.031"), stage_caps={"train": Decimal("0.008")})
     ledger.reserve("run", "train-1", "train", 1, Decimal("0.008"))
     ledger.settle("run", "train-1", Decimal("0.008"))
-    assert book_cost(ledger, "run", "train-1", Decimal("0.020"), "a slow exit") == Decimal("0.012000")
+    book_cost(ledger, "run", "train-1", Decimal("0.020"), "a slow exit")
+    return ledger
+
+
+def test_what_a_stage_cost_beyond_its_own_cap_cannot_be_spent_again(tmp_path: Path) -> None:
+    store, ledger = FolderStore(tmp_path), above_stage_cap(tmp_path)
+    assert ledger.state("run").overruns_usd == {"train-1": Decimal("0.012000")}
     state = ledger.state("run")
     assert (state.spent_usd, state.left_usd) == (Decimal("0.008000"), Decimal("0.011000"))
     assert state.used_usd == Decimal("0.020000")
@@ -71,12 +77,7 @@ def test_what_a_stage_cost_beyond_its_own_cap_cannot_be_spent_again(tmp_path: Pa
 
 
 def test_only_what_was_spent_may_exceed_the_cap_of_its_stage(tmp_path: Path) -> None:
-    store = FolderStore(tmp_path)
-    ledger = Ledger(store, StillClock(), "host.1.2")
-    ledger.open("run", Decimal("0.031"), stage_caps={"train": Decimal("0.008")})
-    ledger.reserve("run", "train-1", "train", 1, Decimal("0.008"))
-    ledger.settle("run", "train-1", Decimal("0.008"))
-    book_cost(ledger, "run", "train-1", Decimal("0.020"), "a slow exit")
+    ledger = above_stage_cap(tmp_path)
     with pytest.raises(BudgetExceeded, match=r"of stage train in run: \$0.000001 requested, \$0.000000 left"):
         ledger.adjust("run", "train-1", Decimal("0.000001"), "more", overrun_usd=Decimal("0.000001"))
     with pytest.raises(LedgerConflict, match="has an overrun of"):
