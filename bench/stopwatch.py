@@ -226,7 +226,7 @@ def follow(
     case: Case,
     prices: list[tuple[float, Decimal]],
 ) -> None:
-    """Look at the processes until the run ends, and change the price as the case says."""
+    """Look at the processes until the run ends, and change the price at the times of the case."""
     steps, began = list(case.price.steps) if case.price else [], 0.0
     due_s = time.monotonic() + TIMEOUT_S
     while run.poll() is None:

@@ -71,7 +71,7 @@ def run_case(folder: Path, proxy: DelayingProxy, ms: float, epochs: int) -> Meas
         "BENCH_SCRATCH": str(folder / "scratch"),
     }
     proxy.delay_s, proxy.requests = ms / 1000, []
-    began_s, times, over = time.monotonic(), ProcessTimes(), threading.Event()
+    began_s, times, over = time.monotonic(), ProcessTimes(folder / "scratch"), threading.Event()
     run = start(
         *("run", str(folder / "planes.yaml"), "--world", str(folder / "world.yaml")),
         *("--budget", "2", "--out", str(folder / "out"), "--json"),
