@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
 from itertools import product
@@ -171,11 +172,21 @@ def test_the_log_holds_each_member_and_the_time_of_all(tmp_path: Path) -> None:
     assert found.state.training_s >= seconds[-1] - 1e-9
 
 
+def slow_steps(bench: TrainingBench, stop_s: float) -> Callable[[], bool]:
+    """Return what a learner asks after each step whether it must stop: 0.02 s have passed then."""
+
+    def should_stop() -> bool:
+        bench.clock.sleep(0.02)
+        return bench.clock.monotonic_s() >= stop_s
+
+    return should_stop
+
+
 def test_a_member_before_the_last_leaves_half_of_the_time(tmp_path: Path) -> None:
     bench = bench_of(tmp_path, settings=blend({**NET, "max_epochs": 999, "patience": 999}, TREES))
     now_s = bench.clock.monotonic_s()
     bench.meter = Meter(Decimal(0), now_s, Decimal(0), now_s + 100.0)
-    bench.validation_s = lambda: 1.0
+    bench.validation_s, bench.should_stop = lambda: 1.0, slow_steps(bench, float("inf"))
     found = trained(bench)
     first, second = bench.log().starts
     assert (first.member, second.member) == ("table_net", "boosted")
@@ -191,10 +202,10 @@ def test_a_member_that_is_resumed_still_leaves_half_of_the_time(tmp_path: Path, 
     bench.meter = Meter(Decimal(0), began_s, Decimal(0), began_s + 100.0)
     bench.validation_s = lambda: 1.0
     for attempt, stop_s in enumerate(stops_s, 1):
-        bench.should_stop = lambda end_s=began_s + stop_s: bench.clock.monotonic_s() >= end_s
+        bench.should_stop = slow_steps(bench, began_s + stop_s)
         with pytest.raises(StageStopped):
             train_family(replace(bench.task(), attempt=attempt))
-    bench.should_stop = lambda: False
+    bench.should_stop = slow_steps(bench, float("inf"))
     train_family(replace(bench.task(), attempt=len(stops_s) + 1))
     log = bench.log()
     trees = next(start for start in log.starts if start.member == "boosted")
@@ -227,7 +238,7 @@ def test_without_time_for_a_step_of_the_net_the_trees_are_the_model(tmp_path: Pa
     bench = bench_of(tmp_path, settings=blend())
     now_s = bench.clock.monotonic_s()
     bench.meter = Meter(Decimal(0), now_s, Decimal(0), now_s + 12.0)
-    bench.validation_s = lambda: 1.0
+    bench.validation_s, bench.should_stop = lambda: 1.0, slow_steps(bench, float("inf"))
     found = trained(bench)
     assert found.depends_on_limits
     predictor = BlendPredictor(bench.task().encoding, found.weights)
