@@ -84,26 +84,21 @@ def step_runner(server: ForkServer, as_kfp_does: RunStep, started: Callable[[flo
         step = step_of(full_command) if is_ready() else None
         if step is None:
             return as_kfp_does(full_command, env_vars)
-        source, arguments = step
-        with temporary_folder() as folder:
-            program = folder / COMPONENT_FILE
-            program.write_text(source)
-            words = ("--component_module_path", str(program), *arguments)
-            variables = os.environ | (env_vars or {}) | RUN_TIME
-            code = run_forked(server, ForkRequest(words, str(Path.cwd()), variables))
+        variables = os.environ | (env_vars or {}) | RUN_TIME
+        code = run_forked(server, ForkRequest(step, str(Path.cwd()), variables))
         return as_kfp_does(full_command, env_vars) if code is None else code
 
     return run
 
 
-def step_of(full_command: Sequence[str]) -> tuple[str, Sequence[str]] | None:
-    """Return the source and the arguments of a component in KFP's command for it; None: it is another one."""
+def step_of(full_command: Sequence[str]) -> tuple[str, ...] | None:
+    """Return the source of a component and its arguments in KFP's command for it; None: it is another one."""
     if len(full_command) < 4 or tuple(full_command[:2]) != SHELL:
         return None
     found = SCRIPT.fullmatch(full_command[2])
     if found is None or found["python"] != sys.executable:
         return None
-    return full_command[3], full_command[4:]
+    return tuple(full_command[3:])
 
 
 def run_forked(server: ForkServer, request: ForkRequest) -> int | None:
@@ -124,17 +119,25 @@ def run_forked(server: ForkServer, request: ForkRequest) -> int | None:
         return process.wait()
 
 
-def main(handle: int) -> None:
-    """Import what steps need, serve, and become a step in each forked process."""
-    for name in IMPORTED:
-        importlib.import_module(name)
-    request = serve(handle)
+def run_step(request: ForkRequest) -> None:
+    """Become the step of a request, in a process that was forked for it."""
     executor = importlib.util.find_spec(EXECUTOR)
     assert executor is not None and executor.origin is not None
+    source, *arguments = request.arguments
     become(request, executor.origin)
     with suppress(KeyError):
         del sys.modules[EXECUTOR]
-    runpy.run_module(EXECUTOR, run_name="__main__", alter_sys=True)
+    with temporary_folder() as folder:
+        (program := folder / COMPONENT_FILE).write_text(source)
+        sys.argv[1:] = ["--component_module_path", str(program), *arguments]
+        runpy.run_module(EXECUTOR, run_name="__main__", alter_sys=True)
+
+
+def main(handle: int) -> None:
+    """Import what steps need, and serve."""
+    for name in IMPORTED:
+        importlib.import_module(name)
+    serve(handle, run_step)
 
 
 if __name__ == "__main__":

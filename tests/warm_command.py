@@ -94,14 +94,17 @@ def main(handle: int) -> None:
     for name in SLOW_IMPORTS:
         with contextlib.suppress(ModuleNotFoundError):
             importlib.import_module(name)
-    request = serve(handle)
-    os.setsid()
-    become(request, str(Path(sys.modules["shoestring"].__path__[0]) / "__main__.py"))
-    if kube_config := sys.modules.get("kubernetes.config.kube_config"):
-        # It read $KUBECONFIG when it was imported.
-        vars(kube_config)["KUBE_CONFIG_DEFAULT_LOCATION"] = os.environ.get("KUBECONFIG", "~/.kube/config")
-    sys.modules["__main__"].__package__ = "shoestring"
-    run_command()
+
+    def run(request: ForkRequest) -> None:
+        os.setsid()
+        become(request, str(Path(sys.modules["shoestring"].__path__[0]) / "__main__.py"))
+        if kube_config := sys.modules.get("kubernetes.config.kube_config"):
+            # It read $KUBECONFIG when it was imported.
+            vars(kube_config)["KUBE_CONFIG_DEFAULT_LOCATION"] = os.environ.get("KUBECONFIG", "~/.kube/config")
+        sys.modules["__main__"].__package__ = "shoestring"
+        run_command()
+
+    serve(handle, run)
 
 
 if __name__ == "__main__":

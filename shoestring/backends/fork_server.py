@@ -6,6 +6,7 @@ second process handles the request, and the first waits for it and reports its e
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
 import json
@@ -14,10 +15,13 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 import psutil
 
@@ -120,8 +124,8 @@ class ForkServer:
         self.process.wait()
 
 
-def serve(handle: int) -> ForkRequest:
-    """Serve until the client is gone. Returns in forked processes alone, with the request of each."""
+def serve(handle: int, run: Callable[[ForkRequest], object]) -> NoReturn:
+    """Serve until the client is gone: call `run` with each request, in a process of its own."""
     for number in NOT_SERVERS:
         signal.signal(number, signal.SIG_IGN)
     control = socket.socket(fileno=handle)
@@ -136,13 +140,44 @@ def serve(handle: int) -> ForkRequest:
             os._exit(0)
         if os.fork() == 0:
             control.close()
-            return _fork(*handles)
+            request = _fork(*handles)
+            _leave(_exit_code(partial(run, request)))
         for each in handles:
             os.close(each)
         # The processes that waited for earlier ones.
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
+
+
+def _exit_code(run: Callable[[], object]) -> int:
+    """Run to the end; return the exit code that Python would end with, or that of SIGINT."""
+    try:
+        run()
+    except SystemExit as error:
+        if error.code is None or isinstance(error.code, int):
+            return error.code or 0
+        print(error.code, file=sys.stderr)
+        return 1
+    except BaseException as error:
+        sys.excepthook(type(error), error, error.__traceback__)
+        return -signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
+    return 0
+
+
+def _leave(code: int) -> NoReturn:
+    """End a forked process as Python does, but without the destructors of libraries in C++: they would end
+    threads that only the server has.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    if code == -signal.SIGINT:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    os._exit(code & 0xFF)
 
 
 def _fork(reports: int, content: int, *streams: int) -> ForkRequest:

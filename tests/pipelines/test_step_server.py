@@ -167,7 +167,7 @@ def test_a_command_of_another_shape_is_run_as_kfp_does(script: str, is_step: boo
     found = step_of(command)
     assert (found is not None) == is_step
     if found is not None:
-        assert (found[0], list(found[1])) == ("source", command[4:])
+        assert list(found) == command[3:]
 
 
 def test_a_compiled_component_has_the_shape_that_the_server_knows(tmp_path: Path) -> None:
