@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
 from itertools import product
@@ -13,7 +12,7 @@ import numpy as np
 import pytest
 from small_dataset import Array, encoding_of, reader, table
 from test_linear import three_classes, values
-from training_bench import FREE, TrainingBench
+from training_bench import FREE, TrainingBench, slow_steps
 
 from shoestring.core.datasets import Encoding
 from shoestring.core.errors import StageStopped
@@ -170,16 +169,6 @@ def test_the_log_holds_each_member_and_the_time_of_all(tmp_path: Path) -> None:
     seconds = [each.training_s for each in log.windows]
     assert seconds == sorted(seconds)
     assert found.state.training_s >= seconds[-1] - 1e-9
-
-
-def slow_steps(bench: TrainingBench, stop_s: float) -> Callable[[], bool]:
-    """Return what a learner asks after each step whether it must stop: 0.02 s have passed then."""
-
-    def should_stop() -> bool:
-        bench.clock.sleep(0.02)
-        return bench.clock.monotonic_s() >= stop_s
-
-    return should_stop
 
 
 def test_a_member_before_the_last_leaves_half_of_the_time(tmp_path: Path) -> None:

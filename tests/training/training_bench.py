@@ -166,6 +166,16 @@ class TrainingBench:
         )
 
 
+def slow_steps(bench: TrainingBench, stop_s: float) -> Callable[[], bool]:
+    """Return what a learner asks after each step whether it must stop: 0.02 s have passed then."""
+
+    def should_stop() -> bool:
+        bench.clock.sleep(0.02)
+        return bench.clock.monotonic_s() >= stop_s
+
+    return should_stop
+
+
 def stop_after(steps: int) -> Callable[[], bool]:
     """Return a callback that requests a stop after `steps` steps."""
     answers = iter(range(steps - 1))

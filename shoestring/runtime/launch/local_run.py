@@ -180,9 +180,14 @@ def has_migrated(world: World, run_id: str) -> bool:
 
 
 def lacks_reason(world: World, run_id: str) -> bool:
-    """Return whether no record of a run that has ended gives the reason, as where a step did not start."""
+    """Return whether no record of a run that has ended gives the reason, as where a step did not start, or
+    its supervisor failed.
+    """
     story = read_run_story(world.store, run_id)
-    return not story.refusal and all(each.state not in ENDS_WITH_REASON for each in story.attempts[-1:])
+    last = story.attempts[-1] if story.attempts else None
+    if story.refusal or last is None:
+        return not story.refusal
+    return last.state not in ENDS_WITH_REASON or (last.receipt is not None and last.receipt.cause == "lost")
 
 
 def drive_pipeline(world: World, run: Run, request: RunRequest, options: LaunchOptions) -> None:

@@ -118,6 +118,11 @@ def run_attempt(attempt: Attempt, world_argument: str) -> StageOutcome:
                 # Before the attempt ends for those that wait for its result.
                 with beating(attempt):
                     attempt.published = publish(attempt, result.outcome)
+        except Exception as error:
+            if result.outcome is None:
+                reason = f"{result.reason}: {type(error).__name__}: {error}"
+                result = result.model_copy(update={"reason": reason})
+            raise
         finally:
             settle_and_record(attempt, result)
         raise_unless_done(attempt, result)
