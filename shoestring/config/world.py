@@ -59,12 +59,17 @@ class CommittedHours(Record):
 
 @dataclass(frozen=True, slots=True)
 class PriceBook:
-    """The validated prices: accepted quotes, rejected rows, tariffs and commitments."""
+    """The validated prices: accepted quotes, rejected rows, tariffs and commitments.
+
+    `steps`: what the pod of a route or exit step pays, by node pool, for pools whose nodes may take it; empty
+    where it is a process on this machine.
+    """
 
     quotes: tuple[Quote, ...]
     rejected: tuple[RejectedPrice, ...]
     tariffs: Tariffs
     committed: tuple[CommittedHours, ...] = ()
+    steps: tuple[Quote, ...] = ()
 
 
 class Prices(Protocol):

@@ -75,7 +75,7 @@ class RunRecord(StoredRecord):
 class RunStart(StoredRecord):
     """One start of a run: the first, or a `--resume`. Each start has its own account in the ledger.
 
-    Overhead pods are charged with the price and the allowance that admission determined, because a
+    Overhead pods are charged with the prices and the allowance that admission determined, because a
     stage's pod and the exit step may lack the permission to read nodes. `overhead_usd` is what admission
     reserved for them. `engine` is None where an earlier version wrote the start. `elastic_stage` is empty for
     a pipeline without one.
@@ -87,7 +87,14 @@ class RunStart(StoredRecord):
     started_at: AwareDatetime
     deadline_at: AwareDatetime | None
     launcher: PodRef | None
-    overhead_usd_per_hour: Usd = Decimal(0)
+    overhead_usd_per_hour: Usd = Field(
+        Decimal(0), description="of a route or exit step: the highest, where its node pool is not known"
+    )
+    step_usd_per_hour: dict[str, Usd] = Field(
+        {},
+        exclude_if=lambda prices: not prices,
+        description="of a route or exit step, by node pool: its share of a node; empty: it has no share",
+    )
     overhead_pod_s: float = 0.0
     overhead_usd: Usd = Decimal(0)
     engine: Engine | None = None

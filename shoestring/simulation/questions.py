@@ -55,7 +55,7 @@ def overhead_at_start(simulation: Simulation, kind: PipelineKind) -> Decimal:
     """Return what deciding and settling may cost: a router for each stage, the exit step, and a second pod
     that gets no attempt.
     """
-    return overhead_usd(simulation.world(), len(kind.needs) + 1, simulation.engine)
+    return overhead_usd(simulation.world(), len(kind.needs) + 1, 0, simulation.engine)
 
 
 @cache

@@ -40,16 +40,16 @@ class Queue:
 
 
 class NodePrices:
-    """The local world's prices, for shares of nodes."""
+    """The local world's prices, for shares of nodes. `steps`: what route and exit steps pay, by node pool."""
 
-    def __init__(self, laptop: PriceBook) -> None:
+    def __init__(self, laptop: PriceBook, steps: tuple[Quote, ...] = ()) -> None:
         names = {"cpu-1": SMALL.name, "cpu-2": LARGE.name}
         named = (
             quote.model_copy(update={"pool": names[quote.pool]})
             for quote in laptop.quotes
             if quote.pool in names
         )
-        self._book = replace(laptop, quotes=tuple(named))
+        self._book = replace(laptop, quotes=tuple(named), steps=steps)
 
     def book(self) -> PriceBook:
         return self._book

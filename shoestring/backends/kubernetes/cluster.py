@@ -12,12 +12,13 @@ from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
 
-from shoestring.backends.kubernetes.api import KubeApi, connect
+from shoestring.backends.kubernetes.api import Item, KubeApi, connect
 from shoestring.backends.kubernetes.node_info import parse_node, parse_pod
 from shoestring.backends.kubernetes.pod_lifetime import pod_lifetime
 from shoestring.backends.kubernetes.pools import (
     ClusterSnapshot,
     declared_snapshot,
+    pool_of_node,
     price_shares,
     take_snapshot,
 )
@@ -109,6 +110,17 @@ class KubeCluster:
             note = f"{error}; until then only pools of pools.yaml are used, with unknown free capacity"
             return ClusterSnapshot(declared.shares, declared.whole_nodes, (note, *declared.notes))
 
+    def pool_of_node(self, node: str) -> str:
+        """Return the name of a node's pool; empty: it is in none, or this account may not read nodes."""
+        try:
+            # A list of one node: no account has the right to get nodes.
+            found = list(self._api.list("/api/v1/nodes", LIST_NODES, fieldSelector=f"metadata.name={node}"))
+        except ClusterError:
+            # The step that asks books at the highest price instead; it must not fail for this.
+            return ""
+        names = [pool_of_node(parse_node(each), self._declared) for each in found if is_named(each, node)]
+        return names[0] if names else ""
+
     def apply_placement(self, placement: Placement) -> dict[str, str]:
         """Return the thread counts of numeric libraries: the pod's limits apply already, but libraries count
         the node's cores.
@@ -193,6 +205,10 @@ class NodePrices:
     def _node(pool: Pool) -> Pool:
         """Return the pool of the whole nodes that a pool is a share of."""
         return pool.model_copy(update={"name": pool.node_pool or pool.name})
+
+
+def is_named(item: Item, name: str) -> bool:
+    return bool(item["metadata"]["name"] == name)
 
 
 def scaled_price(quote: Quote, before: Decimal | None, now: Decimal | None) -> Decimal | None:

@@ -102,6 +102,11 @@ def pool_labels(node: NodeInfo) -> tuple[tuple[str, str], ...]:
     return ()
 
 
+def discovered_name(labels: Sequence[tuple[str, str]]) -> str:
+    """Return the name of the pool that these labels select; empty without labels."""
+    return "-".join(value for _, value in labels)
+
+
 def discover_pools(
     nodes: Sequence[NodeInfo], declared_names: Sequence[str]
 ) -> tuple[tuple[NodePool, ...], tuple[str, ...]]:
@@ -136,7 +141,7 @@ def discover_pools(
 def _pool_or_error(labels: tuple[tuple[str, str], ...], nodes: Sequence[NodeInfo]) -> NodePool | str:
     """Return the pool of these nodes, or a sentence with the reason that they form none."""
     name, markets = (
-        "-".join(value for _, value in labels),
+        discovered_name(labels),
         sorted({node_market(node.labels) for node in nodes}),
     )
     if len(markets) > 1:

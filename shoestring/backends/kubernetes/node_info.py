@@ -150,7 +150,7 @@ def pod_requests(spec: Mapping[str, Any]) -> NodeResources:
             init_peak = init_peak.maximum(sidecars + asks)
     running = sum(map(_requests, spec["containers"]), sidecars)
     pod_level = _requests(spec) if (spec.get("resources") or {}).get("requests") else NodeResources()
-    overhead = _resources(spec.get("overhead") or {})
+    overhead = as_resources(spec.get("overhead") or {})
     # Requests of the pod as a whole replace its containers' cpu and memory.
     counted = running.maximum(init_peak)
     counted = NodeResources(
@@ -160,10 +160,11 @@ def pod_requests(spec: Mapping[str, Any]) -> NodeResources:
 
 
 def _requests(container: Mapping[str, Any]) -> NodeResources:
-    return _resources((container.get("resources") or {}).get("requests") or {})
+    return as_resources((container.get("resources") or {}).get("requests") or {})
 
 
-def _resources(requests: Mapping[str, Any]) -> NodeResources:
+def as_resources(requests: Mapping[str, Any]) -> NodeResources:
+    """Return quantities by the names that Kubernetes has for them. Raises ValueError."""
     return NodeResources(
         *(ceil(parse_quantity(str(requests.get(name, 0))) * scale) for name, scale in RESOURCE_SCALES.items())
     )

@@ -9,14 +9,18 @@ from functools import reduce
 from math import ceil
 
 from shoestring.backends.kubernetes.discovery import MACHINE_LABEL, hard_taints
-from shoestring.backends.kubernetes.node_info import NodeInfo, NodeResources
+from shoestring.backends.kubernetes.node_info import NodeInfo, NodeResources, as_resources
 from shoestring.backends.kubernetes.world_files import Machine, NodePool
+from shoestring.routing.placement import STEP_REQUESTS
 
 ENGINE_OVERHEAD = NodeResources(cpu_milli=50, memory_bytes=64 << 20, pods=1)
 """What a stage's pod requests in addition to the stage, for an engine's own containers.
 
 KFP's executor requests 10m and 32Mi.
 """
+
+STEP_POD = as_resources(STEP_REQUESTS) + NodeResources(pods=1)
+"""What the pod of a route or exit step requests."""
 
 USABLE_MEMORY = Fraction(15, 16)
 

@@ -7,7 +7,7 @@ shares      = 1, 2, 4, ... and all cores; with GPUs, 1, 2, 4, ... and all GPUs, 
               cores. A share has its fraction of the memory, less 1/16: pods outside daemonsets need memory on
               some node, and a cluster's DNS with its 70Mi would keep the largest share off
 price       = the node's price x the largest fraction of the node that the share takes, so that shares also
-              pay for the daemonsets
+              pay for the daemonsets; a route or exit step pays in the same way for what its pod requests
 free_shares = the sum over the schedulable nodes of how many shares fit into their free resources
 """
 
@@ -17,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from decimal import Decimal
 from fractions import Fraction
 from math import ceil
 from typing import Any
@@ -24,13 +25,16 @@ from typing import Any
 from shoestring.backends.kubernetes.discovery import (
     ZONE_LABEL,
     discover_pools,
+    discovered_name,
     hard_taints,
     is_control_plane,
     node_provider,
+    pool_labels,
 )
 from shoestring.backends.kubernetes.node_info import NodeInfo, NodeResources, PodInfo, requests_by_node
 from shoestring.backends.kubernetes.pool_state import (
     ENGINE_OVERHEAD,
+    STEP_POD,
     USABLE_MEMORY,
     NodePoolState,
     machine_resources,
@@ -40,7 +44,7 @@ from shoestring.backends.kubernetes.world_files import SPOT_PREEMPTIONS_PER_HOUR
 from shoestring.config.tariffs import Tariffs
 from shoestring.config.world import PriceBook
 from shoestring.core.money import from_microusd, microusd
-from shoestring.core.types import Market, MarketTerms, NodeCapacity, Pool, Toleration
+from shoestring.core.types import Market, MarketTerms, NodeCapacity, Pool, Quote, Toleration
 from shoestring.pricing.catalogues import PriceListing
 from shoestring.pricing.gpus import gpu_memory_gb, peak_tflops
 from shoestring.pricing.price_book import validated_book
@@ -109,7 +113,9 @@ def declared_snapshot(declared: Sequence[NodePool]) -> ClusterSnapshot:
 def price_shares(
     listing: PriceListing, snapshot: ClusterSnapshot, tariffs: Tariffs, today: date
 ) -> PriceBook:
-    """Validate the prices of whole nodes; return prices of their shares, rounded up to the micro-dollar."""
+    """Validate the prices of whole nodes; return prices of their shares, and of route and exit steps on them,
+    rounded up to the micro-dollar.
+    """
     book = validated_book(listing, snapshot.whole_nodes, tariffs, today)
     pairs = [
         (quote, share)
@@ -117,18 +123,7 @@ def price_shares(
         for share in snapshot.shares
         if share.pool.node_pool == quote.pool
     ]
-    quotes = [
-        quote.model_copy(
-            update={
-                "pool": share.pool.name,
-                "usd_per_hour": from_microusd(ceil(share.node_fraction * microusd(quote.usd_per_hour))),
-                "node_usd_per_hour": quote.usd_per_hour,
-                "list_usd_per_hour": quote.list_usd_per_hour
-                and from_microusd(ceil(share.node_fraction * microusd(quote.list_usd_per_hour))),
-            }
-        )
-        for quote, share in pairs
-    ]
+    quotes = [share_quote(quote, share.node_fraction, share.pool.name) for quote, share in pairs]
     committed = tuple(
         each.model_copy(update={"pool": share.pool.name, "hours_per_hour": float(share.node_fraction)})
         for each in book.committed
@@ -136,7 +131,48 @@ def price_shares(
         if share.pool.node_pool == each.pool
     )
     quotes.sort(key=lambda quote: (quote.pool, quote.market))
-    return PriceBook(tuple(quotes), book.rejected, tariffs, committed)
+    steps = tuple(
+        share_quote(quote, step_fraction(whole), whole.name)
+        for quote in book.quotes
+        for whole in snapshot.whole_nodes
+        if whole.name == quote.pool and takes_steps(whole, quote.market)
+    )
+    return PriceBook(tuple(quotes), book.rejected, tariffs, committed, steps)
+
+
+def share_quote(quote: Quote, fraction: Fraction, name: str) -> Quote:
+    """Return the price of a share, called `name`, that takes a fraction of the node of `quote`."""
+
+    def part(usd_per_hour: Decimal) -> Decimal:
+        return from_microusd(ceil(fraction * microusd(usd_per_hour)))
+
+    update = {
+        "pool": name,
+        "usd_per_hour": part(quote.usd_per_hour),
+        "node_usd_per_hour": quote.usd_per_hour,
+        "list_usd_per_hour": quote.list_usd_per_hour and part(quote.list_usd_per_hour),
+    }
+    return quote.model_copy(update=update)
+
+
+def takes_steps(whole: Pool, market: Market) -> bool:
+    """Return whether a node was bought on this market, and takes pods that tolerate no taint."""
+    return market in whole.markets and not whole.markets[market].tolerations
+
+
+def step_fraction(whole: Pool) -> Fraction:
+    """Return the fraction of a node that the pod of a route or exit step takes, at most 1: the larger one of
+    cores and memory. `whole`: all that a node gives to stages.
+    """
+    cpu = Fraction(STEP_POD.cpu_milli, whole.cores * 1000)
+    memory = Fraction(STEP_POD.memory_bytes, int(whole.memory_gb * 1000) * BYTES_PER_MB)
+    return min(Fraction(1), max(cpu, memory))
+
+
+def pool_of_node(node: NodeInfo, declared: Sequence[NodePool]) -> str:
+    """Return the name of a node's pool; empty: it is in none."""
+    pool = next((pool for pool in declared if pool.labels.items() <= node.labels.items()), None)
+    return pool.name if pool else discovered_name(pool_labels(node))
 
 
 def _assign(node: NodeInfo, pools: Sequence[NodePool], groups: Mapping[str, list[NodeInfo]]) -> bool:

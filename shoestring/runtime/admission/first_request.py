@@ -139,8 +139,7 @@ def overhead_at_start(world: World, request: RunRequest, paid_stages: int, engin
     """
     if request.runs_in_launcher:
         return Decimal(0)
-    cached = len(request.needs) - paid_stages
-    return overhead_usd(world, len(request.needs) + cached + 1, engine)
+    return overhead_usd(world, len(request.needs) + 1, len(request.needs) - paid_stages, engine)
 
 
 def stage_request_at_start(

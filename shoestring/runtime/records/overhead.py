@@ -4,7 +4,7 @@ the end.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -16,11 +16,13 @@ from shoestring.config.engines import CREATES_PODS_AGAIN, EngineTimes
 from shoestring.config.world import World
 from shoestring.core import store_layout
 from shoestring.core.attempt_id import AttemptId
+from shoestring.core.interfaces import NodePools, PodLifetime
 from shoestring.core.money import Usd, capped_usd
 from shoestring.core.pod_ref import ClusterPod, PodRef
 from shoestring.core.record import StoredRecord, record_bytes
 from shoestring.core.types import Market
 from shoestring.data.run_records import Run, RunStart, read_each
+from shoestring.routing.decision import Choice
 from shoestring.spending.meter import cost_usd
 
 OVERHEAD = "overhead"
@@ -40,12 +42,14 @@ class OverheadTime(StoredRecord):
     """How long a pod took that runs no stage.
 
     `finished_at` is None until the pod ends; until then `allowance_s` is charged. `paid_by` names the attempt
-    that pays for the whole pod, where it runs a stage later; then the overhead does not.
+    that pays for the whole pod, where it runs a stage later; then the overhead does not. `pool`: what
+    `usd_per_hour` is the price of; empty: it is not known, or the pod is a process of this machine.
     """
 
     name: str
     pod: PodRef
     usd_per_hour: Usd
+    pool: str = Field("", exclude_if=lambda name: not name)
     allowance_s: float
     started_at: AwareDatetime
     finished_at: AwareDatetime | None
@@ -67,11 +71,26 @@ class OverheadPod:
 @dataclass(frozen=True, slots=True)
 class StartOverhead:
     """The cost of the pods of a start that ran no stage; `measured_pods_s` are the seconds of those whose
-    end is known.
+    end is known. `note`: a sentence on those that are booked at the highest price; empty: there are none.
     """
 
     spent_usd: Decimal
     measured_pods_s: tuple[float, ...]
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OverheadPrices:
+    """The highest prices an hour that pods without a stage may be booked at.
+
+    `step_usd_per_hour`: of a route or exit step, and `step_by_pool` is what it pays on the nodes of a pool;
+    empty: it has no share of a node. `stage_pod_usd_per_hour`: of a stage's pod that returns a cached result,
+    which goes to the smallest share of some node pool without GPUs.
+    """
+
+    step_usd_per_hour: Decimal
+    stage_pod_usd_per_hour: Decimal
+    step_by_pool: dict[str, Decimal]
 
 
 def overhead_reservation(start: RunStart) -> str:
@@ -79,18 +98,32 @@ def overhead_reservation(start: RunStart) -> str:
     return str(AttemptId(start.account, OVERHEAD, start.number))
 
 
-def overhead_usd_per_hour(world: World) -> Decimal:
-    """Return the price of the pool that routers run on.
+def overhead_prices(world: World) -> OverheadPrices:
+    """Return what the pods that run no stage may be booked at, by the prices of now.
 
-    It is the cheapest accepted price of a pool without GPUs that is not spot; without such a pool, the
-    cheapest of all.
+    On a machine without shares of nodes, all of them are booked at the cheapest accepted price of a pool
+    without GPUs that is not spot; without such a pool, at the cheapest of all.
     """
-    cpu_pools = {pool.name for pool in world.cluster.pools() if pool.gpu_count == 0}
-    quotes = world.prices.book().quotes
-    fitting = [
-        quote.usd_per_hour for quote in quotes if quote.pool in cpu_pools and quote.market is not Market.SPOT
-    ]
-    return min(fitting or [quote.usd_per_hour for quote in quotes], default=Decimal(0))
+    book, pools = world.prices.book(), {pool.name: pool for pool in world.cluster.pools()}
+    without_gpus = [quote for quote in book.quotes if quote.pool in pools and not pools[quote.pool].gpu_count]
+    if not book.steps:
+        fitting = [quote for quote in without_gpus if quote.market is not Market.SPOT] or book.quotes
+        one_usd = min((quote.usd_per_hour for quote in fitting), default=Decimal(0))
+        return OverheadPrices(one_usd, one_usd, {})
+    steps = {quote.pool: quote.usd_per_hour for quote in book.steps}
+    smallest: dict[str | None, Decimal] = {}
+    for quote in without_gpus:
+        pool = pools[quote.pool]
+        if quote.market in pool.markets:
+            known_usd = smallest.get(pool.node_pool, quote.usd_per_hour)
+            smallest[pool.node_pool] = min(known_usd, quote.usd_per_hour)
+    step_usd = max(steps.values())
+    return OverheadPrices(step_usd, max(smallest.values(), default=step_usd), steps)
+
+
+def overhead_usd_per_hour(world: World) -> Decimal:
+    """Return the highest price that a route or exit step may be booked at."""
+    return overhead_prices(world).step_usd_per_hour
 
 
 def assumed_pod_s(world: World, request_s: float = 0.0) -> float:
@@ -101,18 +134,21 @@ def assumed_pod_s(world: World, request_s: float = 0.0) -> float:
     return startup_s + OVERHEAD_POD_S + OVERHEAD_REQUESTS * request_s + world.policy.pod_exit_s
 
 
-def overhead_usd(world: World, pods: int, engine: EngineTimes) -> Decimal:
-    """Return the cost of this many pods that run no stage, on this machine with the start of their server,
-    and of one more where the engine creates pods again: a second pod of a decision that gets no attempt.
+def overhead_usd(world: World, steps: int, cached: int, engine: EngineTimes) -> Decimal:
+    """Return the highest cost of this many route and exit steps, on this machine with the start of their
+    server, and of pods with a cached result; and of one more such pod where the engine creates pods again: a
+    second pod of a decision that gets no attempt.
 
     That one is held as long as the others are, since most such pods end at once. Where the first pod was lost
     unseen, it may wait for a heartbeat's interval and SILENT_EXIT_S, and for LOST_POD_WAIT_S more. A pod that
     runs the stage afterwards pays for its wait itself. So few waits are overhead, and on a GKE core at $0.065
     an hour the first 20 s of one would take 12% of the default recipe's $0.003 from the training of each run.
     """
-    pods += engine.engine in CREATES_PODS_AGAIN
-    seconds = pods * engine.pod_s + (STEP_SERVER_S if engine.engine == "local" else 0.0)
-    return capped_usd(overhead_usd_per_hour(world) * Decimal(str(seconds)) / 3600)
+    prices, pods = overhead_prices(world), cached + (engine.engine in CREATES_PODS_AGAIN)
+    steps_s = steps * engine.pod_s + (STEP_SERVER_S if engine.engine == "local" else 0.0)
+    steps_usd = prices.step_usd_per_hour * Decimal(str(steps_s)) / 3600
+    pods_usd = prices.stage_pod_usd_per_hour * Decimal(str(pods * engine.pod_s)) / 3600
+    return capped_usd(steps_usd + pods_usd)
 
 
 def overhead_times(world: World, run: Run, start: RunStart) -> list[OverheadTime]:
@@ -124,23 +160,27 @@ def overhead_times(world: World, run: Run, start: RunStart) -> list[OverheadTime
 
 @contextmanager
 def overhead_timer(
-    world: World, run: Run, name: str, requests_left: int = 2, usd_per_hour: Decimal | None = None
+    world: World, run: Run, name: str, requests_left: int = 2, placed: Choice | None = None
 ) -> Iterator[OverheadPod]:
     """Charge this pod's time, from its own start, to the run's overhead; also when the body raises.
 
     `requests_left`: to the store after the body, the record of this time included. Each is expected to take
-    as long as the first one did here. `usd_per_hour`: of the pool that this pod was placed on; None: it runs
-    where routers run.
+    as long as the first one did here. `placed`: the choice that this pod was placed by; None: it is that of a
+    route or exit step.
     """
     now, pod = world.clock.now(), OverheadPod()
     # What a launcher does before its walk is its user's own time, as all of it is where an engine runs pods.
-    age_s = 0.0 if name == WALK else world.cluster.lifetime(world.pod).age_s(now)
+    life = PodLifetime(alive=True) if name == WALK else world.cluster.lifetime(world.pod)
+    pool, usd_per_hour = (
+        (placed.pool, placed.usd_per_hour) if placed else price_on_node(world, run.start, life.node)
+    )
     begun = OverheadTime(
         name=name,
         pod=world.pod,
-        usd_per_hour=run.start.overhead_usd_per_hour if usd_per_hour is None else usd_per_hour,
+        usd_per_hour=usd_per_hour,
+        pool=pool,
         allowance_s=run.start.overhead_pod_s,
-        started_at=now - timedelta(seconds=age_s),
+        started_at=now - timedelta(seconds=life.age_s(now)),
         finished_at=None,
     )
     key = store_layout.overhead(run.run_id, run.start.number, name, str(world.pod))
@@ -153,6 +193,16 @@ def overhead_timer(
         found = {"finished_at": world.clock.now() + left, "paid_by": pod.paid_by, "waited_s": pod.waited_s}
         ended = begun.model_copy(update=found)
         world.store.put(key, record_bytes(ended))
+
+
+def price_on_node(world: World, start: RunStart, node: str) -> tuple[str, Decimal]:
+    """Return the pool of a node and what a route or exit step pays on it; "" and the highest price where the
+    pool is not known, or was not known when the run started.
+    """
+    prices, cluster, name = start.step_usd_per_hour, world.cluster, ""
+    if node and prices and isinstance(cluster, NodePools):
+        name = cluster.pool_of_node(node)
+    return (name, prices[name]) if name in prices else ("", start.overhead_usd_per_hour)
 
 
 def charge_step_server(world: World, run: Run, seconds: float) -> None:
@@ -184,6 +234,19 @@ def read_overhead(world: World, run: Run, start: RunStart) -> StartOverhead:
             for pod, pod_s in zip(times, seconds, strict=True)
             if pod.finished_at is not None and pod.name not in (STEP_SERVER, WALK)
         ),
+        note=highest_price_note(start, times),
+    )
+
+
+def highest_price_note(start: RunStart, times: Sequence[OverheadTime]) -> str:
+    """Return a sentence on the pods of a cluster whose pool is not known; empty: there are none."""
+    unknown = sum(not time.pool for time in times)
+    if not unknown or not start.step_usd_per_hour:
+        return ""
+    return (
+        f"{start.account}: {unknown} of {len(times)} pods of the overhead are booked at "
+        f"${start.overhead_usd_per_hour} an hour, the highest price of a route or exit step, since the node "
+        "pool of each is not known"
     )
 
 

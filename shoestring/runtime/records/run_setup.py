@@ -23,7 +23,7 @@ from shoestring.core.record import StoredRecord, digest, record_bytes
 from shoestring.core.types import Need
 from shoestring.data.job import Command, Job, Task
 from shoestring.data.run_records import RunRecord, RunStart, read_record
-from shoestring.runtime.records.overhead import overhead_usd_per_hour
+from shoestring.runtime.records.overhead import overhead_prices
 from shoestring.runtime.records.store_version import check_store_version
 
 VERSIONED_PACKAGES = ("shoestring", "kfp", "numpy", "pyarrow", "pydantic", "scikit-learn", "torch")
@@ -100,7 +100,7 @@ def elastic_stage(needs: Iterable[Need]) -> str:
 
 def new_start(world: World, run_id: str, number: int, terms: StartTerms) -> RunStart:
     """Return a start that begins now."""
-    now = world.clock.now()
+    now, prices = world.clock.now(), overhead_prices(world)
     return RunStart(
         number=number,
         account=run_id if number == 1 else f"{run_id}.{number}",
@@ -108,7 +108,8 @@ def new_start(world: World, run_id: str, number: int, terms: StartTerms) -> RunS
         started_at=now,
         deadline_at=None if terms.deadline_s is None else now + timedelta(seconds=terms.deadline_s),
         launcher=terms.launcher,
-        overhead_usd_per_hour=overhead_usd_per_hour(world),
+        overhead_usd_per_hour=prices.step_usd_per_hour,
+        step_usd_per_hour=prices.step_by_pool,
         overhead_pod_s=terms.engine.pod_s,
         overhead_usd=terms.overhead_usd,
         engine=terms.engine.engine,

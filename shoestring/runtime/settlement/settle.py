@@ -63,6 +63,7 @@ def settle_start(world: World, run: Run, start: RunStart) -> list[str]:
     found = read_overhead(world, run, start)
     if reservation:
         ledger.settle(start.account, overhead, min(found.spent_usd, reservation.amount_usd))
+    messages += [found.note] if found.note else []
     messages += adjust_to_pod_times(world, run, start, found.spent_usd)
     messages += record_engine_times(world.store, run, start, found.measured_pods_s)
     absorb_overruns(ledger, start.account)

@@ -40,7 +40,7 @@ def lock_attempt(
 
     run = open_run(world.store, decision.question.run_id)
     name = f"second-{decision.question.attempt_id}"
-    with overhead_timer(world, run, name, usd_per_hour=choice.usd_per_hour) as pod:
+    with overhead_timer(world, run, name, placed=choice) as pod:
         while True:
             admitted = admit_second_pod(world, run, decision, decision_key)
             if isinstance(admitted, StageOutcome):

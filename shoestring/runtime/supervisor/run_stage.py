@@ -161,8 +161,7 @@ def return_cached(
 
     It costs only this pod's own time, which is charged to the overhead.
     """
-    stage, choice = decision.question.stage, decision.choice
-    with overhead_timer(world, run, f"cached-{stage}", usd_per_hour=choice.usd_per_hour if choice else None):
+    with overhead_timer(world, run, f"cached-{decision.question.stage}", placed=decision.choice):
         check_libraries(world, decided_work(run, decision, origin))
         return deliver_cached(world, run, decision, decision_key, pod_started_s(world))
 

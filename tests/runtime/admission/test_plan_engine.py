@@ -79,7 +79,7 @@ def test_what_was_measured_of_an_engine_counts_in_its_plans_alone(lab: PlanLab) 
     kubeflow, argo = (lab.question("--engine", each) for each in ("kubeflow", "argo"))
     assert (kubeflow["engine_s"], argo["engine_s"]) == (STAGES * 40.0, STAGES * ASSUMED_STEP_S["argo"])
     # What is held for pods without a stage, and for extensions.
-    pods_usd = overhead_usd(lab.opened, PODS, assumed_times("kubeflow", 90.0))
+    pods_usd = overhead_usd(lab.opened, PODS, 0, assumed_times("kubeflow", 90.0))
     assert Decimal(argo["held_usd"]) < pods_usd <= Decimal(kubeflow["held_usd"])
 
 

@@ -1,0 +1,119 @@
+"""The price of a route or exit step on each node pool, and the pool that its node is in."""
+
+from __future__ import annotations
+
+from datetime import date
+from decimal import Decimal
+from fractions import Fraction
+
+import pytest
+import urllib3
+from api_objects import node, node_item, pod, taint
+from kube_server import KubeServer
+
+from shoestring.backends.kubernetes.api import KubeApi
+from shoestring.backends.kubernetes.cluster import KubeCluster
+from shoestring.backends.kubernetes.pools import (
+    ClusterSnapshot,
+    declared_snapshot,
+    price_shares,
+    take_snapshot,
+)
+from shoestring.backends.kubernetes.world_files import Machine, NodePool
+from shoestring.backends.local import WallClock
+from shoestring.config.tariffs import Tariffs
+from shoestring.core.interfaces import NodePools
+from shoestring.core.types import Market
+from shoestring.pricing.catalogues import PriceListing
+from shoestring.pricing.price_list import PriceList
+from shoestring.pricing.rows import PriceRow
+
+DAY = date(2026, 11, 1)
+ON_DEMAND = {"shoestring.dev/pool": "od"}
+SPOT = {"shoestring.dev/pool": "cheap", "shoestring.dev/market": "spot"}
+GPU = {"shoestring.dev/pool": "gpu"}
+
+
+def listing(**usd_per_hour: str) -> PriceListing:
+    rows = (
+        PriceRow(
+            pool=name,
+            market=Market.SPOT if name == "cheap" else Market.ON_DEMAND,
+            usd_per_hour=Decimal(price),
+            as_of=DAY,
+            source="list",
+        )
+        for name, price in usd_per_hour.items()
+    )
+    return PriceListing(tuple(rows), PriceList())
+
+
+def steps(seen: ClusterSnapshot, **usd_per_hour: str) -> dict[str, Decimal]:
+    """Return what steps pay on each pool, at these prices of whole nodes."""
+    book = price_shares(listing(**usd_per_hour), seen, Tariffs(), DAY)
+    return {quote.pool: quote.usd_per_hour for quote in book.steps}
+
+
+def test_a_step_pays_its_share_of_a_node_as_a_stage_does() -> None:
+    """The daemonsets leave one of two cores to stages; the step requests 300m of it."""
+    nodes = [node("a", cpu="2", memory="8Gi", labels=ON_DEMAND), node("b", cpu="2", labels=SPOT)]
+    daemons = [pod(each.name, cpu="100m", owner="DaemonSet") for each in nodes]
+    seen = take_snapshot(nodes, daemons, [])
+    assert steps(seen, od="0.08", cheap="0.03") == {"od": Decimal("0.024"), "cheap": Decimal("0.009")}
+
+
+def test_a_step_on_a_node_with_little_memory_pays_for_its_memory() -> None:
+    seen = take_snapshot([node("a", cpu="16", memory="2Gi", labels=ON_DEMAND)], [], [])
+    (whole,) = seen.whole_nodes
+    share = Fraction(320 << 20, int(whole.memory_gb * 1000) * 10**6)
+    assert share > Fraction(300, whole.cores * 1000)
+    (price,) = steps(seen, od="1").values()
+    assert share <= price < share + Fraction(2, 10**6)
+
+
+def test_a_step_pays_at_most_the_whole_node() -> None:
+    seen = take_snapshot([node("a", cpu="2", memory="400Mi", labels=ON_DEMAND)], [], [])
+    assert steps(seen, od="0.05") == {"od": Decimal("0.05")}
+
+
+def test_tainted_and_unpriced_pools_have_no_price_for_steps() -> None:
+    nodes = [
+        node("a", labels=ON_DEMAND),
+        node("b", labels=GPU, gpus=1, taints=[taint("nvidia.com/gpu", "present")]),
+        node("c", labels={"shoestring.dev/pool": "unpriced"}),
+    ]
+    assert list(steps(take_snapshot(nodes, [], []), od="0.2", gpu="0.7")) == ["od"]
+
+
+def test_without_the_right_to_read_nodes_declared_machines_price_the_steps() -> None:
+    declared = NodePool(name="od", labels=ON_DEMAND, machine=Machine(cores=4, memory_gb=16))
+    assert steps(declared_snapshot([declared]), od="0.2") == {"od": Decimal("0.015")}
+
+
+@pytest.fixture
+def cluster(kube: KubeServer) -> KubeCluster:
+    api = KubeApi(f"http://127.0.0.1:{kube.port}", urllib3.PoolManager(), dict)
+    declared = NodePool(name="mine", labels={"team": "vision"})
+    return KubeCluster((declared,), [], None, WallClock(), lambda: api)
+
+
+def test_the_pool_of_a_node_is_the_declared_one_or_that_of_its_labels(
+    kube: KubeServer, cluster: KubeCluster
+) -> None:
+    labels = {"a": SPOT, "b": SPOT | {"team": "vision"}, "c": {}}
+    for name, found in labels.items():
+        kube.objects[f"/api/v1/nodes/{name}"] = node_item(name, labels=found)
+    kube.denied.clear()
+    assert isinstance(cluster, NodePools)
+    assert [cluster.pool_of_node(name) for name in ("a", "b", "c", "gone")] == ["cheap", "mine", "", ""]
+
+
+def test_an_account_that_may_not_read_nodes_knows_no_pool(kube: KubeServer, cluster: KubeCluster) -> None:
+    kube.objects["/api/v1/nodes/a"] = node_item("a", labels=SPOT)
+    assert "/api/v1/nodes" in kube.denied
+    assert cluster.pool_of_node("a") == ""
+
+
+def test_a_cluster_that_does_not_answer_ends_no_step() -> None:
+    api = KubeApi("http://127.0.0.1:1", urllib3.PoolManager(retries=False), dict)
+    assert KubeCluster((), [], None, WallClock(), lambda: api).pool_of_node("a") == ""
