@@ -38,12 +38,13 @@ def node(
 def pod_item(
     on: str = "", cpu: str = "0", memory: str = "0", gpus: int = 0, owner: str = "ReplicaSet", **spec: Any
 ) -> Item:
-    """A pod on a node, or a pending pod. `phase` is removed from `spec`."""
+    """A pod on a node, or a pending pod. `phase` and `labels` are removed from `spec`."""
+    labels = spec.pop("labels", {})
     phase = spec.pop("phase", "Running" if on else "Pending")
     requests = {"cpu": cpu, "memory": memory} | ({"nvidia.com/gpu": str(gpus)} if gpus else {})
     containers = [{"name": "main", "resources": {"requests": requests}}]
     return {
-        "metadata": {"name": "pod", "ownerReferences": [{"kind": owner}]},
+        "metadata": {"name": "pod", "labels": labels, "ownerReferences": [{"kind": owner}]},
         "spec": {"nodeName": on, "containers": containers} | spec,
         "status": {"phase": phase},
     }

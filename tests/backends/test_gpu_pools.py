@@ -23,7 +23,7 @@ def test_a_gpu_is_identified_by_its_nodes_labels(
     labels: dict[str, str], memory_gb: float, tflops: float
 ) -> None:
     pools = by_name(
-        take_snapshot([node("a", cpu="8.1", memory="32Gi", labels={"pool": "gpu"} | labels, gpus=3)], [], [])
+        take_snapshot([node("a", cpu="8.4", memory="32Gi", labels={"pool": "gpu"} | labels, gpus=3)], [], [])
     )
     assert {name: (pool.cores, pool.gpu_count) for name, pool in pools.items()} == {
         "gpu/1gpu": (2, 1),

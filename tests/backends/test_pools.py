@@ -174,7 +174,7 @@ def quote(pool: str, usd_per_hour: str, market: Market = Market.ON_DEMAND) -> Pr
 
 
 def test_shares_are_powers_of_two_and_the_whole_node_less_daemonsets() -> None:
-    """A daemonset leaves 7.5 of 8 cores, less 50m for the engine."""
+    """A daemonset and a route step leave 7.2 of 8 cores, and each stage has 50m for the engine."""
     pools = by_name(
         take_snapshot(
             [node("a", cpu="8", memory="32Gi")], [pod("a", cpu="500m", memory="2Gi", owner="DaemonSet")], []
@@ -182,13 +182,13 @@ def test_shares_are_powers_of_two_and_the_whole_node_less_daemonsets() -> None:
     )
     assert list(pools) == ["cpu/1", "cpu/2", "cpu/4", "cpu/7"]
     assert [pool.cores for pool in pools.values()] == [1, 2, 4, 7]
-    assert [capacity_of(pool).free_shares for pool in pools.values()] == [7, 3, 1, 1]
-    assert pools["cpu/7"].memory_gb == pytest.approx(30 * 1.0737 * 15 / 16, abs=0.1)
+    assert [capacity_of(pool).free_shares for pool in pools.values()] == [6, 3, 1, 1]
+    assert pools["cpu/7"].memory_gb == pytest.approx(29.69 * 1.0737 * 15 / 16, abs=0.1)
 
 
 def test_a_price_is_validated_as_the_price_of_a_whole_node() -> None:
     """$9 per hour is plausible for 8 cores, but not for the one core of the smallest share."""
-    seen = take_snapshot([node("a", cpu="8.1", memory="32Gi")], [], [])
+    seen = take_snapshot([node("a", cpu="8.4", memory="32Gi")], [], [])
     book = price_shares(listing(quote("cpu", "9")), seen, Tariffs(), DAY)
     assert {each.pool: str(each.usd_per_hour) for each in book.quotes} == {
         "cpu/1": "1.125000",
@@ -209,7 +209,7 @@ def test_running_and_starting_pods_take_capacity_and_finished_pods_do_not() -> N
     busy = [pod_item("a", cpu="2", phase=phase) for phase in ("Running", "Pending")]
     done = [pod_item("a", cpu="4", phase=phase) for phase in ("Succeeded", "Failed")]
     pods = [found for item in busy + done if (found := parse_pod(item))]
-    pools = by_name(take_snapshot([node("a", cpu="8.1", memory="32Gi")], pods, []))
+    pools = by_name(take_snapshot([node("a", cpu="8.4", memory="32Gi")], pods, []))
     assert capacity_of(pools["cpu/4"]).free_shares == 1
     assert capacity_of(pools["cpu/8"]).free_shares == 0
 
@@ -239,7 +239,7 @@ def test_a_growing_pool_needs_its_startup_time_only_without_free_shares() -> Non
         90.0,
     )
     assert (empty.cores, empty.memory_gb) == (8, 32.0)
-    existing = node("a", cpu="8.1", memory="40Gi", labels={"pool": "big"})
+    existing = node("a", cpu="8.4", memory="40Gi", labels={"pool": "big"})
     assert by_name(take_snapshot([existing], [], [GROWS]))["big/8"].startup_s == 5.0
     assert by_name(take_snapshot([existing], [pod("a", cpu="1")], [GROWS]))["big/8"].startup_s == 90.0
     assert by_name(take_snapshot([existing], [pod("a", cpu="1")], [GROWS]))["big/4"].startup_s == 5.0

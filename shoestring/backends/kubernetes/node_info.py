@@ -13,7 +13,7 @@ from math import ceil, floor
 from typing import Any
 
 from shoestring.backends.kubernetes.world_files import Taint
-from shoestring.routing.placement import GPU_RESOURCE
+from shoestring.routing.placement import GPU_RESOURCE, STAGE_LABEL, is_stage
 
 # https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
 QUANTITY = re.compile(r"([+-]?[0-9.]+)(?:([eE][+-]?[0-9]+)|([numkMGTPE]|[KMGTPE]i)?)")
@@ -121,8 +121,15 @@ def parse_node(item: Mapping[str, Any]) -> NodeInfo:
 
 
 def parse_pod(item: Mapping[str, Any]) -> PodInfo | None:
-    """Return a pod; None if it is finished, or held back from scheduling by a gate."""
+    """Return a pod; None if it is finished, held back from scheduling by a gate, or one of a route or exit
+    step.
+
+    Such a step lasts seconds, and each node keeps room for one. If they counted, the router's own pod would
+    change its decision.
+    """
     meta, spec = item["metadata"], item["spec"]
+    if not is_stage((meta.get("labels") or {}).get(STAGE_LABEL, "")):
+        return None
     node = spec.get("nodeName") or ""
     if (item.get("status") or {}).get("phase") in ("Succeeded", "Failed") or (
         not node and spec.get("schedulingGates")

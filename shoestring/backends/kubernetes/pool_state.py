@@ -29,7 +29,8 @@ USABLE_MEMORY = Fraction(15, 16)
 class NodePoolState:
     """A node pool and its nodes.
 
-    `free`: the free resources of each schedulable node; None if nodes may not be read.
+    `usable`: what a node gives to stages. `free`: what is free for them on each schedulable node; None if
+    nodes may not be read. Both are without the room for a route or exit step.
     """
 
     pool: NodePool
@@ -69,14 +70,18 @@ def pool_state(
     # Without a schedulable node, the others give the sizes of the shares, so that refusals can name the
     # shares.
     measured = schedulable or ([] if pool.machine else complete)
-    usable = [node.allocatable - daemons.get(node.name, NodeResources()) for node in measured]
+    # A route or exit step tolerates no taint.
+    room = NodeResources() if hard_taints(pool.taints) else STEP_POD
+    usable = [node.allocatable - daemons.get(node.name, NodeResources()) - room for node in measured]
     labels = {**measured[0].labels, **pool.labels} if measured else pool.labels
     return NodePoolState(
         pool=pool,
         labels=labels,
         usable=reduce(NodeResources.minimum, usable) if usable else machine_resources(pool.machine),
         nodes=len(nodes),
-        free=tuple(node.allocatable - requested.get(node.name, NodeResources()) for node in schedulable),
+        free=tuple(
+            node.allocatable - requested.get(node.name, NodeResources()) - room for node in schedulable
+        ),
         pending_pods=sum(selector.items() <= labels.items() for selector in pending),
         machines=frozenset(node.labels.get(MACHINE_LABEL, "") for node in nodes),
     )

@@ -2,7 +2,8 @@
 
 Pure: nodes and pods in, pools out.
 
-usable      = the minimum over the pool's schedulable nodes of: allocatable - requests of daemonsets
+usable      = the minimum over the pool's schedulable nodes of: allocatable - requests of daemonsets; without
+              taints, also less those of one route or exit step
 shares      = 1, 2, 4, ... and all cores; with GPUs, 1, 2, 4, ... and all GPUs, with their fraction of the
               cores. A share has its fraction of the memory, less 1/16: pods outside daemonsets need memory on
               some node, and a cluster's DNS with its 70Mi would keep the largest share off
@@ -196,7 +197,8 @@ def _snapshot(states: Sequence[NodePoolState], notes: Sequence[str]) -> ClusterS
             )
         else:
             left_cores = state.usable.cpu_milli / 1000
-            all_notes.append(f"{name} is not used: its daemonsets leave {left_cores:g} cores on a node")
+            others = "daemonsets" if hard_taints(state.pool.taints) else "daemonsets and a route step"
+            all_notes.append(f"{name} is not used: its {others} leave {left_cores:g} cores on a node")
     return ClusterSnapshot(tuple(shares), tuple(whole_nodes), tuple(all_notes))
 
 
