@@ -28,7 +28,7 @@ from shoestring.pipelines.argo_templates import (
     stage_template,
 )
 from shoestring.pipelines.kubeflow import PIPELINES
-from shoestring.pipelines.routed import USER_ID
+from shoestring.pipelines.pods import USER_ID
 from shoestring.pipelines.stage_graph import ExternalStage, Stage, Yaml, routed_stages
 
 RECIPES = sorted(path.stem for path in (Path(__file__).parent / "recipes").glob("*.yaml"))

@@ -9,9 +9,9 @@ from shoestring.backends.s3.location import CREDENTIAL_VARIABLES, CREDENTIALS_SE
 from shoestring.backends.sources.data_variables import DATA_SECRET, DATA_VARIABLES
 from shoestring.config.world import IMAGES, WORLD_FILES
 from shoestring.pipelines.external_containers import OUTPUTS
-from shoestring.pipelines.routed import IDENTITY_FIELDS
+from shoestring.pipelines.pods import IDENTITY_FIELDS
 from shoestring.pipelines.stage_graph import ExternalStage, RoutedStage, Stage, Yaml, output_of
-from shoestring.routing.placement import ROUTE, RUN_LABEL, SETTLE, STAGE_LABEL
+from shoestring.routing.placement import ROUTE, RUN_LABEL, SETTLE, STAGE_LABEL, STEP_REQUESTS
 
 # Always: also when the pod was deleted, as pods on preempted spot machines are.
 RETRY = {"limit": "2", "retryPolicy": "Always"}
@@ -53,6 +53,18 @@ def pod_template(
         "serviceAccountName": account,
         "container": {"args": [*command, "--run-id", "{{workflow.parameters.run_id}}"]},
     }
+
+
+def step_template(
+    name: str, label: str, account: str, command: list[str], inputs: list[str], outputs: Yaml
+) -> Yaml:
+    """Return the template of a route or exit step, with what its pod requests. It may run on spot: it is made
+    again where it is lost.
+    """
+    template = pod_template(name, label, account, command, inputs, outputs)
+    # A copy, or YAML would write the second one as a reference to the first.
+    resources = {"requests": dict(STEP_REQUESTS)}
+    return template | {"container": template["container"] | {"resources": resources}}
 
 
 def pod_labels(label: str) -> Yaml:
@@ -128,7 +140,7 @@ def router_template() -> Yaml:
     # An output of the whole workflow: a retryStrategy cannot read any other output of a task within its
     # template.
     outputs[-1]["globalName"] = "refused"
-    return pod_template(
+    return step_template(
         "route",
         f"{ROUTE}{{{{inputs.parameters.stage}}}}",
         "shoestring-router",
@@ -164,7 +176,8 @@ def stage_template(stage: Stage) -> Yaml:
 
 def external_template(stage: ExternalStage) -> Yaml:
     """Return the template of an external component: its own image, and no credentials of the store unless it
-    has a meter. The restricted level, which ours keep, leaves it a file system that it can write.
+    has a meter. The restricted level, which Shoestring's own pods keep, leaves it a file system that it can
+    write.
     """
     folder, container = {"name": "scratch", "mountPath": OUTPUTS}, stage.container
     mounts = [folder] if stage.outputs else []
@@ -250,6 +263,7 @@ def settle_template() -> Yaml:
     """Return the template of the exit step."""
     summary = f"{SCRATCH}/summary.json"
     command = ["settle", "--summary", summary]
-    template = pod_template("settle", SETTLE, "shoestring-settle", command, [], file_outputs(summary=summary))
+    outputs = file_outputs(summary=summary)
+    template = step_template("settle", SETTLE, "shoestring-settle", command, [], outputs)
     # Exit code 2: a file of the world is wrong, and a second pod would read the same one.
     return template | {"retryStrategy": RETRY | {"expression": "lastRetry.exitCode != '2'"}}

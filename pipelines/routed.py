@@ -8,17 +8,14 @@ from typing import Any
 
 from kfp import dsl, kubernetes
 
-from shoestring.backends.local import WORLD_MOUNT_PATH
-from shoestring.backends.s3.location import CREDENTIAL_VARIABLES, CREDENTIALS_SECRET
-from shoestring.backends.sources.data_variables import DATA_SECRET, DATA_VARIABLES
 from shoestring.components.route import route
 from shoestring.components.settle import settle
-from shoestring.config.world import WORLD_FILES
 from shoestring.core.errors import UsageError
 from shoestring.core.record import SCHEMA_VERSION
 from shoestring.core.types import Need
 from shoestring.data.job import DEFAULT_GRACE_S, Job
 from shoestring.pipelines.external_containers import command_of, metered_component
+from shoestring.pipelines.pods import configure_pod, configure_step
 from shoestring.pipelines.producers import find_producers
 from shoestring.routing.dag import build_dag
 from shoestring.routing.dag import stages_from as stages_from
@@ -29,13 +26,6 @@ from shoestring.runtime.admission.stages import stage_names
 from shoestring.stages.command import grace_of
 from shoestring.stages.work import Origin
 
-IDENTITY_FIELDS = {
-    "SHOESTRING_POD_NAMESPACE": "metadata.namespace",
-    "SHOESTRING_POD_UID": "metadata.uid",
-    "SHOESTRING_POD_NAME": "metadata.name",
-}
-# The user of the images.
-USER_ID = 8737
 # More would not help often: a lost pod is created again on the same pool.
 STAGE_RETRIES = 1
 ROUTED_ARGUMENTS = {"upstream", "side_input", "after", "origin", "metered"}
@@ -179,7 +169,7 @@ def router(run: RunParameters, needs: RemainingStages, upstream: Any, side_input
         upstream=upstream,
         side_input=side_input,
     )
-    return configure_pod(task, f"{ROUTE}{stage}").set_display_name(f"route {stage}")
+    return configure_step(task, f"{ROUTE}{stage}").set_display_name(f"route {stage}")
 
 
 def check_component(component: Any, needs: Sequence[Need], is_external: bool, origin: Origin | None) -> None:
@@ -241,30 +231,7 @@ def settle_step(run: RunParameters) -> dsl.PipelineTask:
     Without it, nothing settles what the stages leave reserved.
     """
     task = settle(world=run.world, run_id=run.run_id, job_id=dsl.PIPELINE_JOB_ID_PLACEHOLDER)
-    return configure_pod(task, SETTLE)
-
-
-def configure_pod(task: dsl.PipelineTask, stage: str) -> dsl.PipelineTask:
-    """Give a pod its identity, the world's files and the credentials of store and data, take root from it,
-    and turn KFP's cache off.
-
-    `stage` is the pod's label: a stage's name, `route-STAGE` or `settle`. KFP's local runner ignores all of
-    this.
-    """
-    for name in WORLD_FILES:
-        # Optional, like the credentials: a pod without one starts and reports which is missing, instead of
-        # waiting silently.
-        kubernetes.use_config_map_as_volume(
-            task, f"shoestring-{name}", f"{WORLD_MOUNT_PATH}/{name}", optional=True
-        )
-    for secret, names in ((CREDENTIALS_SECRET, CREDENTIAL_VARIABLES), (DATA_SECRET, DATA_VARIABLES)):
-        kubernetes.use_secret_as_env(task, secret, {name: name for name in names}, optional=True)
-    for name, field_path in IDENTITY_FIELDS.items():
-        kubernetes.use_field_path_as_env(task, name, field_path)
-    kubernetes.empty_dir_mount(task, "scratch", "/tmp")
-    kubernetes.set_security_context(task, run_as_user=USER_ID, run_as_non_root=True)
-    kubernetes.add_pod_label(task, STAGE_LABEL, stage)
-    return task.set_caching_options(False)
+    return configure_step(task, SETTLE)
 
 
 def apply_placement(task: dsl.PipelineTask, decided: Any) -> dsl.PipelineTask:

@@ -20,7 +20,7 @@ from shoestring.config.yaml_files import parse
 from shoestring.core.errors import WorldError
 from shoestring.pipelines.argo import workflow_template
 from shoestring.pipelines.kubeflow import PIPELINES
-from shoestring.pipelines.routed import IDENTITY_FIELDS
+from shoestring.pipelines.pods import IDENTITY_FIELDS
 from shoestring.pricing.rows import parse_rows
 
 ROOT = Path(__file__).parents[2]

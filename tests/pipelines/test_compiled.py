@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from shoestring.backends.kubernetes.discovery import MARKET_LABEL, SPOT_LABELS
 from shoestring.backends.sources.data_variables import DATA_VARIABLES
 from shoestring.config.world import WORLD_FILES
 from shoestring.pipelines.kubeflow import compile_all
@@ -139,6 +140,24 @@ def test_every_part_of_a_placement_comes_from_the_stages_own_router(stage: str, 
     assert placed["nodeSelector"]["nodeSelectorJson"]["taskOutputParameter"]["producerTask"] == router
     assert placed["tolerations"][0]["tolerationJson"]["taskOutputParameter"]["producerTask"] == router
     assert placed["nodeAffinity"][0]["nodeAffinityJson"]["taskOutputParameter"]["producerTask"] == router
+
+
+def test_route_and_exit_steps_request_what_they_use_and_prefer_nodes_that_are_not_spot(
+    compiled: Compiled,
+) -> None:
+    """No limit, and no preference names a pool. Where no node is on-demand, they run on any other."""
+    _, pipeline, platform = compiled
+    steps = [name for name in executors(platform) if name.startswith(("exec-route", "exec-settle"))]
+    assert len(steps) == len(STAGES) + 1
+    for name in steps:
+        resources = pipeline["deploymentSpec"]["executors"][name]["container"]["resources"]
+        assert (resources["resourceCpuRequest"], resources["resourceMemoryRequest"]) == ("300m", "320Mi")
+        assert not [key for key in resources if "Limit" in key]
+        (affinity,) = executors(platform)[name]["nodeAffinity"]
+        assert affinity["weight"] == 100
+        excluded = {each["key"]: each["values"] for each in affinity["matchExpressions"]}
+        assert excluded == {label: [value] for label, value in (SPOT_LABELS | {MARKET_LABEL: "spot"}).items()}
+        assert {each["operator"] for each in affinity["matchExpressions"]} == {"NotIn"}
 
 
 def test_a_routers_outputs_have_the_types_that_the_driver_accepts(compiled: Compiled) -> None:

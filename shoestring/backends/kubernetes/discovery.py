@@ -36,6 +36,11 @@ SPOT_LABELS = {
     "kubernetes.azure.com/scalesetpriority": "spot",
 }
 MARKET_LABEL = "shoestring.dev/market"
+NOT_SPOT = [
+    {"key": label, "operator": "NotIn", "values": [value]}
+    for label, value in (SPOT_LABELS | {MARKET_LABEL: Market.SPOT.value}).items()
+]
+"""The match expressions of nodes that no label shows as spot, as the Kubernetes API has them."""
 REGION_LABEL = "topology.kubernetes.io/region"
 ZONE_LABEL = "topology.kubernetes.io/zone"
 MACHINE_LABEL = "node.kubernetes.io/instance-type"
