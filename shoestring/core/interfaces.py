@@ -269,10 +269,16 @@ EndReason = Literal["TimedOut", "Silent", "OutOfMoney", "Unpaid"]
 
 
 class PendingPods(Protocol):
-    """Stage pods and the right to end them. Not part of the World: only the reaper has it."""
+    """Stage pods, route and exit steps, and the right to end them. Not part of the World: only the reaper has
+    it.
+    """
 
     def pods(self) -> tuple[StagePod, ...]:
         """Return all stage pods except those that succeeded."""
+        ...
+
+    def waiting_steps(self) -> tuple[StagePod, ...]:
+        """Return the pods of route and exit steps that no node has accepted. `stage` is their label."""
         ...
 
     def end(self, pod: StagePod, reason: EndReason, message: str) -> bool:

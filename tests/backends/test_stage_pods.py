@@ -6,9 +6,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+import urllib3
+from kube_server import KubeServer
 
+from shoestring.backends.kubernetes.api import KubeApi
 from shoestring.backends.kubernetes.pod_lifetime import ENDED_ANNOTATION
-from shoestring.backends.kubernetes.stage_pods import stage_pod, stage_pods
+from shoestring.backends.kubernetes.stage_pods import KubePendingPods, stage_pod, stage_pods
+from shoestring.backends.local import WallClock
 
 STAGE = {"shoestring.dev/stage": "train"}
 NOW = datetime(2026, 7, 30, 10, 9, tzinfo=UTC)
@@ -129,3 +133,28 @@ def test_a_pods_lifetime_begins_when_a_node_takes_it() -> None:
         datetime(2026, 7, 30, 10, tzinfo=UTC),
         datetime(2026, 7, 30, 10, 2, tzinfo=UTC),
     )
+
+
+def test_route_and_exit_steps_without_a_node_are_listed_and_can_be_ended(kube: KubeServer) -> None:
+    """One that a node has accepted, and a stage's pod, are not among them."""
+    found = {
+        "route": item({"shoestring.dev/stage": "route-train"}, conditions=[UNSCHEDULABLE]),
+        "settle": item({"shoestring.dev/stage": "settle", "shoestring.dev/run": "r-1"}),
+        "placed": item({"shoestring.dev/stage": "route-ingest"}, node="worker"),
+        "stage": item(STAGE, conditions=[UNSCHEDULABLE]),
+    }
+    for name, pod in found.items():
+        pod["metadata"]["name"] = name
+        kube.objects[f"/api/v1/namespaces/ns/pods/{name}"] = pod
+    api = KubeApi(f"http://127.0.0.1:{kube.port}", urllib3.PoolManager(), dict)
+    pods = KubePendingPods(api, "ns", WallClock())
+    route, settle = pods.waiting_steps()
+    assert [(each.ref.name, each.stage, each.run_id) for each in (route, settle)] == [
+        ("route", "route-train", ""),
+        ("settle", "settle", "r-1"),
+    ]
+    assert route.reason == UNSCHEDULABLE["message"]
+    assert [each.ref.name for each in pods.pods()] == ["stage"]
+    assert pods.end(route, "TimedOut", "no node took it in time")
+    path = "/api/v1/namespaces/ns/pods/route"
+    assert kube.written == [f"PATCH {path}", f"PATCH {path}/status"]

@@ -91,9 +91,10 @@ def test_a_pod_that_cannot_start_has_its_node_and_its_containers_reason(
     kind.kubectl("delete", "pod", NAME, "--timeout", "60s", namespace="default")
 
 
-def test_pending_routers_and_exit_steps_are_left_alone(kind: Kind, pending_pods: KubePendingPods) -> None:
+def test_pending_routers_and_exit_steps_are_listed_apart(kind: Kind, pending_pods: KubePendingPods) -> None:
     for stage, name in OTHERS.items():
         create_pod(kind, name=name, stage=stage, nodeSelector={"there": "is-none"})
     create_pod(kind, nodeSelector={"there": "is-none"})
     pod = wait_for_pod(pending_pods, lambda pod: True)
     assert [each.ref for each in pending_pods.pods()] == [pod.ref] and pod.stage == "train"
+    assert {each.stage: each.ref.name for each in pending_pods.waiting_steps()} == OTHERS

@@ -23,19 +23,26 @@ SCHEDULER = "0/3 nodes are available: 3 Insufficient cpu."
 
 
 class Queue:
-    """Pending pods, and those that were ended. With `taken`, a node has accepted a pod before it is ended."""
+    """Pending pods, and those that were ended. With `taken`, a node has accepted a pod before it is ended.
+    `steps`: pending route and exit steps. `messages`: with which pods were ended.
+    """
 
-    def __init__(self, *pods: StagePod, taken: bool = False) -> None:
+    def __init__(self, *pods: StagePod, taken: bool = False, steps: tuple[StagePod, ...] = ()) -> None:
         self.waiting, self.ended, self._taken = list(pods), list[StagePod](), taken
+        self.steps, self.messages = steps, list[str]()
 
     def pods(self) -> tuple[StagePod, ...]:
         return tuple(self.waiting)
+
+    def waiting_steps(self) -> tuple[StagePod, ...]:
+        return tuple(step for step in self.steps if step not in self.ended)
 
     def end(self, pod: StagePod, reason: EndReason, message: str) -> bool:
         if self._taken:
             return False
         self.waiting = [other for other in self.waiting if other.ref != pod.ref]
         self.ended.append(pod)
+        self.messages.append(message)
         return True
 
 
@@ -69,6 +76,12 @@ def pending_pod(
     return StagePod(
         ClusterPod("ns", "7", "ingest-pod"), run_id, "ingest", since, node, True, reason, "42", life
     )
+
+
+def waiting_step(world: World, label: str, seconds: float, run_id: str = "r") -> StagePod:
+    """Return the pod of a route or exit step that has waited this long."""
+    pod = pending_pod(world, seconds, run_id)
+    return replace(pod, ref=ClusterPod("ns", label, f"{label}-pod"), stage=label)
 
 
 def shares_world(laptop: Path, folder: Path, pools: tuple[Pool, ...] = (SMALL, LARGE)) -> World:

@@ -1,4 +1,6 @@
-"""The stage pods of one namespace, and the right to end them, which only the reaper's account has."""
+"""The stage pods of one namespace, its route and exit steps, and the right to end them, which only the
+reaper's account has.
+"""
 
 from __future__ import annotations
 
@@ -46,6 +48,16 @@ class KubePendingPods:
         )
         return stage_pods(found, self._api.server_time or self._clock.now())
 
+    def waiting_steps(self) -> tuple[StagePod, ...]:
+        """Return the pods of route and exit steps that no node has accepted. Raises ClusterError."""
+        found = self._api.list(
+            self._path,
+            self._right("list", "pods"),
+            labelSelector=STAGE_LABEL,
+            fieldSelector="status.phase=Pending",
+        )
+        return waiting_steps(found, self._api.server_time or self._clock.now())
+
     def end(self, pod: StagePod, reason: EndReason, message: str) -> bool:
         """End a pod; return False if it changed since it was read. Raises ClusterError.
 
@@ -78,6 +90,12 @@ def stage_pods(items: Iterable[Mapping[str, Any]], now: datetime) -> tuple[Stage
     Routers and exit steps carry the label, too, but are not routed, so they are left out.
     """
     return tuple(stage_pod(item, now) for item in items if is_stage(item["metadata"]["labels"][STAGE_LABEL]))
+
+
+def waiting_steps(items: Iterable[Mapping[str, Any]], now: datetime) -> tuple[StagePod, ...]:
+    """Return the pods of route and exit steps that no node has accepted."""
+    steps = (stage_pod(item, now) for item in items if not is_stage(item["metadata"]["labels"][STAGE_LABEL]))
+    return tuple(pod for pod in steps if pod.pending and not pod.node)
 
 
 def stage_pod(item: Mapping[str, Any], now: datetime) -> StagePod:

@@ -23,6 +23,7 @@ from shoestring.core.types import Pool, StockOut
 from shoestring.data.run_records import Run, RunStart, open_run, read_record
 from shoestring.reporting.publish import publish
 from shoestring.routing.decision import Decision
+from shoestring.routing.placement import ROUTE, SETTLE
 from shoestring.runtime.admission.first_request import next_attempt
 from shoestring.runtime.records.lifetimes import lifetime_of
 from shoestring.runtime.records.overhead import overhead_reservation, overhead_times
@@ -64,6 +65,7 @@ def reap(world: World, pending: PendingPods) -> list[str]:
             messages += end_late_pod(world, pending, pod)
         except ShoestringError as error:
             messages.append(f"{pod.ref.name} timed out, but could not be ended: {error}")
+    messages += end_late_steps(world, pending)
     return messages + settle_silent_runs(world, pods) + settle_abandoned(world)
 
 
@@ -73,6 +75,32 @@ def waited_s(world: World, pod: StagePod) -> float:
     """
     now, since = pod.lifetime.asked_at or world.clock.now(), pod.lifetime.started_at or pod.since
     return (now - since).total_seconds()
+
+
+def end_late_steps(world: World, pending: PendingPods) -> list[str]:
+    """End the route and exit steps that no node has accepted in time; return what was done.
+
+    No decision placed them, so there is nothing to release, and no pool to avoid.
+    """
+    messages = []
+    for pod in pending.waiting_steps():
+        if waited_s(world, pod) < world.policy.queue_delay_s:
+            continue
+        reason = f"{step_text(pod)} waited {waited_s(world, pod):.0f} s for a node without taints"
+        reason += f": {pod.reason}" if pod.reason else ""
+        try:
+            if pending.end(pod, TIMED_OUT, reason):
+                messages.append(f"{pod.ref.name} timed out: {reason}")
+        except ShoestringError as error:
+            messages.append(f"{pod.ref.name} timed out, but could not be ended: {error}")
+    return messages
+
+
+def step_text(pod: StagePod) -> str:
+    """Return a route or exit step as text: the route step of train of flights-7."""
+    of_stage = pod.stage.removeprefix(ROUTE)
+    step = "the exit step" if pod.stage == SETTLE else f"the route step of {of_stage}"
+    return f"{step} of {pod.run_id or 'no run'}"
 
 
 def max_pending_s(world: World, pod: StagePod, decision: Decision | None) -> float:

@@ -73,6 +73,9 @@ class RunningQueue:
         self.ending, self.failed = set[str](), list[StagePod]()
         self._cluster, self._clock = cluster, clock
 
+    def waiting_steps(self) -> tuple[StagePod, ...]:
+        return ()
+
     def pods(self) -> tuple[StagePod, ...]:
         if self.away:
             raise ClusterError("no answer")

@@ -9,7 +9,17 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from reaper_world import ABANDONED_S, QUEUE_S, SCHEDULER, SMALL, Queue, again, pending_pod, shares_world
+from reaper_world import (
+    ABANDONED_S,
+    QUEUE_S,
+    SCHEDULER,
+    SMALL,
+    Queue,
+    again,
+    pending_pod,
+    shares_world,
+    waiting_step,
+)
 from runtime_world import INGEST, FakeCluster, StartedAttempt, attempt_in_pod, begin, run_request
 
 from shoestring.config.world import World
@@ -53,6 +63,28 @@ def test_a_pod_that_no_node_accepts_in_time_times_out_and_its_stage_is_routed_el
     assert began.ledger.state("r").reservations.keys() == {"overhead-1"}
     assert again(began, flights_slice) == "big/2"
     verify(world.store, load_anchors(world.store))
+
+
+@pytest.mark.parametrize(
+    ("label", "step"), [("route-train", "the route step of train"), ("settle", "the exit step")]
+)
+def test_a_route_or_exit_step_that_no_node_accepts_in_time_is_ended_with_a_sentence(
+    began: StartedAttempt, label: str, step: str
+) -> None:
+    world = began.world
+    queue = Queue(steps=(waiting_step(world, label, QUEUE_S), waiting_step(world, "route-new", QUEUE_S - 1)))
+    reason = f"{step} of r waited 300 s for a node without taints: {SCHEDULER}"
+    assert reap(world, queue) == [f"{label}-pod timed out: {reason}"]
+    assert ([pod.stage for pod in queue.ended], queue.messages) == ([label], [reason])
+    # No decision placed it: no pool is avoided, and nothing is released.
+    assert current_stockouts(world.store, world.clock.now()) == ((), ())
+    assert began.ledger.state("r").reservations.keys() == {"overhead-1", "ingest-1"}
+    assert reap(world, queue) == []
+
+
+def test_a_step_that_a_node_has_just_accepted_is_not_ended(began: StartedAttempt) -> None:
+    queue = Queue(steps=(waiting_step(began.world, "settle", QUEUE_S),), taken=True)
+    assert (reap(began.world, queue), queue.ended) == ([], [])
 
 
 @pytest.mark.parametrize("seconds", [0, QUEUE_S - 1])

@@ -78,6 +78,9 @@ class LooksMeanwhile:
         self.runs.watch.look()
         return found
 
+    def waiting_steps(self) -> tuple[StagePod, ...]:
+        return self.runs.queue.waiting_steps()
+
     def end(self, pod: StagePod, reason: EndReason, message: str) -> bool:
         return self.runs.queue.end(pod, reason, message)
 
