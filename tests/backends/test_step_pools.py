@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 import urllib3
 from api_objects import node, node_item, pod, taint
+from hypothesis import given
+from hypothesis import strategies as st
 from kube_server import KubeServer
 
 from shoestring.backends.kubernetes.api import KubeApi
@@ -20,13 +24,17 @@ from shoestring.backends.kubernetes.pools import (
     take_snapshot,
 )
 from shoestring.backends.kubernetes.world_files import Machine, NodePool
-from shoestring.backends.local import WallClock
+from shoestring.backends.local import WallClock, open_local_world
 from shoestring.config.tariffs import Tariffs
 from shoestring.core.interfaces import NodePools
+from shoestring.core.pod_ref import ClusterPod
+from shoestring.core.record import record_bytes
 from shoestring.core.types import Market
+from shoestring.data.run_records import RunStart
 from shoestring.pricing.catalogues import PriceListing
 from shoestring.pricing.price_list import PriceList
 from shoestring.pricing.rows import PriceRow
+from shoestring.runtime.records.overhead import price_on_node
 
 DAY = date(2026, 11, 1)
 ON_DEMAND = {"shoestring.dev/pool": "od"}
@@ -76,6 +84,25 @@ def test_a_step_pays_at_most_the_whole_node() -> None:
     assert steps(seen, od="0.05") == {"od": Decimal("0.05")}
 
 
+@given(
+    st.integers(1400, 64_000),
+    st.integers(700, 300_000),
+    st.integers(0, 300),
+    st.fractions(0, 1),
+    st.decimals("0.01", "40", places=6),
+)
+def test_a_step_pays_at_least_what_opencost_allocates_to_its_requests(
+    milli: int, mib: int, daemon_milli: int, cpu_part: Fraction, usd_per_hour: Decimal
+) -> None:
+    """OpenCost divides a node's price into one for cores and one for memory, in any proportion."""
+    only_node = node("a", cpu=f"{milli}m", memory=f"{mib}Mi", labels=ON_DEMAND)
+    daemon = pod("a", cpu=f"{daemon_milli}m", owner="DaemonSet")
+    found = steps(take_snapshot([only_node], [daemon], []), od=str(usd_per_hour))
+    cpu, memory = Fraction(300, milli), Fraction(320, mib)
+    allocated = Fraction(usd_per_hour) * (cpu_part * cpu + (1 - cpu_part) * memory)
+    assert all(Fraction(price) >= allocated for price in found.values())
+
+
 def test_tainted_and_unpriced_pools_have_no_price_for_steps() -> None:
     nodes = [
         node("a", labels=ON_DEMAND),
@@ -106,6 +133,31 @@ def test_the_pool_of_a_node_is_the_declared_one_or_that_of_its_labels(
     kube.denied.clear()
     assert isinstance(cluster, NodePools)
     assert [cluster.pool_of_node(name) for name in ("a", "b", "c", "gone")] == ["cheap", "mine", "", ""]
+
+
+def test_a_router_is_booked_at_the_share_of_the_pool_that_it_runs_on(
+    kube: KubeServer, cluster: KubeCluster, laptop: Path, tmp_path: Path
+) -> None:
+    """Its pod names its node, and the node's labels name the pool."""
+    kube.denied.clear()
+    kube.objects["/api/v1/nodes/a"] = node_item("a", labels=SPOT)
+    kube.put("ns", "pods", "route", spec={"nodeName": "a"}, status={"phase": "Running"})
+    world = replace(open_local_world(laptop, store=tmp_path), cluster=cluster)
+    start = RunStart(
+        number=1,
+        account="r",
+        budget_usd=Decimal("0.01"),
+        started_at=world.clock.now(),
+        deadline_at=None,
+        launcher=None,
+        overhead_usd_per_hour=Decimal("0.024"),
+        step_usd_per_hour={"od": Decimal("0.024"), "cheap": Decimal("0.009")},
+    )
+    assert RunStart.model_validate_json(record_bytes(start)) == start
+    on_node = cluster.lifetime(ClusterPod("ns", "uid-of-route", "route")).node
+    assert price_on_node(world, start, on_node) == ("cheap", Decimal("0.009"))
+    kube.denied.append("/api/v1/nodes")
+    assert price_on_node(world, start, on_node) == ("", Decimal("0.024"))
 
 
 def test_an_account_that_may_not_read_nodes_knows_no_pool(kube: KubeServer, cluster: KubeCluster) -> None:

@@ -24,6 +24,7 @@ from shoestring.runtime.records.overhead import (
     overhead_timer,
     overhead_times,
     overhead_usd,
+    read_overhead,
 )
 from shoestring.runtime.settlement.settle import exit_step, settle_start
 from shoestring.spending.ledger.ledger import Ledger
@@ -113,6 +114,23 @@ def test_what_a_step_is_booked_at_stays_what_it_was_held_at(
     raised = at_prices(local, dict.fromkeys(("od", "cheap", "new"), Decimal(1)))
     assert route_on(raised, run, "node-2").usd_per_hour == STEP_USD["cheap"]
     assert route_on(raised, run, "node-3").usd_per_hour == STEP_USD["od"]
+
+
+@pytest.mark.parametrize("route", ["node-1", "node-2", "node-3", ""])
+@pytest.mark.parametrize("settle", ["node-1", "node-2", ""])
+def test_what_is_held_pays_for_all_steps_on_whatever_nodes_they_run(
+    world: World, flights_slice: Path, route: str, settle: str
+) -> None:
+    """Each takes as long as is held for it; the second pod that is held as well is not there."""
+    run = admit(world, replace(run_request(flights_slice, needs=INGEST), engine="argo"))
+    for name, node in (("route", route), ("settle", settle)):
+        assert isinstance(world.cluster, ClusterOfNodes)
+        world.cluster.node = node
+        with overhead_timer(world, run, name):
+            world.clock.sleep(run.start.overhead_pod_s)
+    spent_usd = read_overhead(world, run, run.start).spent_usd
+    second_usd = cost_usd(STEP_USD["od"], run.start.overhead_pod_s)
+    assert spent_usd <= run.start.overhead_usd - second_usd
 
 
 def test_steps_are_held_at_the_highest_price_and_stages_pods_at_their_smallest_share(world: World) -> None:
