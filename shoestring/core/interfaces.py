@@ -26,7 +26,7 @@ class PodLifetime:
     `reason`: the cluster's reason for the end (OOMKilled, Evicted, ...); empty if it gives none. `asked_at`:
     the cluster's clock at its answer; None where the caller's own clock applies. `earlier`: where a reference
     names several pods, those before the newest, in order. `is_seen`: false where this process cannot see it,
-    so that its signs of life decide. `node`: the node that accepted it; empty: none has, or it is unknown.
+    so that its signs of life decide.
     """
 
     alive: bool
@@ -36,7 +36,6 @@ class PodLifetime:
     asked_at: datetime | None = None
     earlier: tuple[PodLifetime, ...] = ()
     is_seen: bool = True
-    node: str = ""
 
     def began_since(self, moment: datetime) -> bool:
         """Return whether a node is known to have accepted it at this moment or later.
@@ -75,8 +74,8 @@ class Cluster(Protocol):
 class NodePools(Protocol):
     """A cluster whose nodes form pools."""
 
-    def pool_of_node(self, node: str) -> str:
-        """Return the name of the node pool of a node; empty: it is not known here."""
+    def pool_of_pod(self, pod: PodRef) -> str:
+        """Return the node pool that a pod runs on, or is bound to; empty: it is not known here."""
         ...
 
 

@@ -27,14 +27,14 @@ from shoestring.backends.kubernetes.world_files import Machine, NodePool
 from shoestring.backends.local import WallClock, open_local_world
 from shoestring.config.tariffs import Tariffs
 from shoestring.core.interfaces import NodePools
-from shoestring.core.pod_ref import ClusterPod
+from shoestring.core.pod_ref import ClusterPod, PodRef
 from shoestring.core.record import record_bytes
 from shoestring.core.types import Market
 from shoestring.data.run_records import RunStart
 from shoestring.pricing.catalogues import PriceListing
 from shoestring.pricing.price_list import PriceList
 from shoestring.pricing.rows import PriceRow
-from shoestring.runtime.records.overhead import price_on_node
+from shoestring.runtime.records.overhead import price_of_step
 
 DAY = date(2026, 11, 1)
 ON_DEMAND = {"shoestring.dev/pool": "od"}
@@ -124,15 +124,27 @@ def cluster(kube: KubeServer) -> KubeCluster:
     return KubeCluster((declared,), [], None, WallClock(), lambda: api)
 
 
-def test_the_pool_of_a_node_is_the_declared_one_or_that_of_its_labels(
+def put_pod(kube: KubeServer, name: str, node: str, **selector: str) -> ClusterPod:
+    """Add the pod of a route step to the cluster, and return it."""
+    kube.put("ns", "pods", name, spec={"nodeName": node, "nodeSelector": selector}, status={})
+    return ClusterPod("ns", f"uid-of-{name}", name)
+
+
+def test_the_pool_of_a_pod_is_the_one_that_it_is_bound_to_or_that_of_its_node(
     kube: KubeServer, cluster: KubeCluster
 ) -> None:
     labels = {"a": SPOT, "b": SPOT | {"team": "vision"}, "c": {}}
     for name, found in labels.items():
         kube.objects[f"/api/v1/nodes/{name}"] = node_item(name, labels=found)
-    kube.denied.clear()
+    pods = [put_pod(kube, f"on-{name}", name) for name in ("a", "b", "c", "gone", "")]
+    bound = put_pod(kube, "bound", "a", team="vision")
     assert isinstance(cluster, NodePools)
-    assert [cluster.pool_of_node(name) for name in ("a", "b", "c", "gone")] == ["cheap", "mine", "", ""]
+    # Without the right to read nodes, only what a pod is bound to is known.
+    assert [cluster.pool_of_pod(each) for each in (*pods, bound)] == ["", "", "", "", "", "mine"]
+    kube.denied.clear()
+    assert [cluster.pool_of_pod(each) for each in (*pods, bound)] == ["cheap", "mine", "", "", "", "mine"]
+    assert cluster.pool_of_pod(ClusterPod("ns", "another-uid", "on-a")) == ""
+    assert cluster.pool_of_pod(PodRef.parse("host.1.1")) == ""
 
 
 def test_a_router_is_booked_at_the_share_of_the_pool_that_it_runs_on(
@@ -141,8 +153,8 @@ def test_a_router_is_booked_at_the_share_of_the_pool_that_it_runs_on(
     """Its pod names its node, and the node's labels name the pool."""
     kube.denied.clear()
     kube.objects["/api/v1/nodes/a"] = node_item("a", labels=SPOT)
-    kube.put("ns", "pods", "route", spec={"nodeName": "a"}, status={"phase": "Running"})
-    world = replace(open_local_world(laptop, store=tmp_path), cluster=cluster)
+    route = put_pod(kube, "route", "a")
+    world = replace(open_local_world(laptop, store=tmp_path), cluster=cluster, pod=route)
     start = RunStart(
         number=1,
         account="r",
@@ -154,18 +166,12 @@ def test_a_router_is_booked_at_the_share_of_the_pool_that_it_runs_on(
         step_usd_per_hour={"od": Decimal("0.024"), "cheap": Decimal("0.009")},
     )
     assert RunStart.model_validate_json(record_bytes(start)) == start
-    on_node = cluster.lifetime(ClusterPod("ns", "uid-of-route", "route")).node
-    assert price_on_node(world, start, on_node) == ("cheap", Decimal("0.009"))
+    assert price_of_step(world, start) == ("cheap", Decimal("0.009"))
     kube.denied.append("/api/v1/nodes")
-    assert price_on_node(world, start, on_node) == ("", Decimal("0.024"))
-
-
-def test_an_account_that_may_not_read_nodes_knows_no_pool(kube: KubeServer, cluster: KubeCluster) -> None:
-    kube.objects["/api/v1/nodes/a"] = node_item("a", labels=SPOT)
-    assert "/api/v1/nodes" in kube.denied
-    assert cluster.pool_of_node("a") == ""
+    assert price_of_step(world, start) == ("", Decimal("0.024"))
 
 
 def test_a_cluster_that_does_not_answer_ends_no_step() -> None:
     api = KubeApi("http://127.0.0.1:1", urllib3.PoolManager(retries=False), dict)
-    assert KubeCluster((), [], None, WallClock(), lambda: api).pool_of_node("a") == ""
+    cluster = KubeCluster((), [], None, WallClock(), lambda: api)
+    assert cluster.pool_of_pod(ClusterPod("ns", "uid", "route")) == ""

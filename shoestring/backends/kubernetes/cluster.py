@@ -13,12 +13,12 @@ from functools import cached_property
 from pathlib import Path
 
 from shoestring.backends.kubernetes.api import Item, KubeApi, connect
+from shoestring.backends.kubernetes.discovery import pool_of_node, pool_with_labels
 from shoestring.backends.kubernetes.node_info import parse_node, parse_pod
 from shoestring.backends.kubernetes.pod_lifetime import pod_lifetime
 from shoestring.backends.kubernetes.pools import (
     ClusterSnapshot,
     declared_snapshot,
-    pool_of_node,
     price_shares,
     take_snapshot,
 )
@@ -110,16 +110,27 @@ class KubeCluster:
             note = f"{error}; until then only pools of pools.yaml are used, with unknown free capacity"
             return ClusterSnapshot(declared.shares, declared.whole_nodes, (note, *declared.notes))
 
-    def pool_of_node(self, node: str) -> str:
-        """Return the name of a node's pool; empty: it is in none, or this account may not read nodes."""
+    def pool_of_pod(self, pod: PodRef) -> str:
+        """Return the name of the node pool of a pod; empty: it is in none, or is not known to this account.
+
+        It is the declared pool that the pod's node selector names, or else that of its node.
+        """
         try:
-            # A list of one node: no account has the right to get nodes.
-            found = list(self._api.list("/api/v1/nodes", LIST_NODES, fieldSelector=f"metadata.name={node}"))
+            item = self._pod(pod) if isinstance(pod, ClusterPod) else None
+            spec = (item or {}).get("spec") or {}
+            if bound := pool_with_labels(spec.get("nodeSelector") or {}, self._declared):
+                return bound.name
+            return self._pool_of_node(spec.get("nodeName") or "")
         except ClusterError:
-            # The step that asks books at the highest price instead; it must not fail for this.
+            # The step that asks is booked at the highest price then; it must not fail for this.
             return ""
-        names = [pool_of_node(parse_node(each), self._declared) for each in found if is_named(each, node)]
-        return names[0] if names else ""
+
+    def _pool_of_node(self, name: str) -> str:
+        # A list of one node: no account has the right to get nodes.
+        query = {"fieldSelector": f"metadata.name={name}"}
+        found = self._api.list("/api/v1/nodes", LIST_NODES, **query) if name else ()
+        nodes = [node for item in found if (node := parse_node(item)).name == name]
+        return pool_of_node(nodes[0], self._declared) if nodes else ""
 
     def apply_placement(self, placement: Placement) -> dict[str, str]:
         """Return the thread counts of numeric libraries: the pod's limits apply already, but libraries count
@@ -148,17 +159,20 @@ class KubeCluster:
         return replace(lifetimes[-1], earlier=tuple(lifetimes[:-1]))
 
     def _lifetime(self, pod: ClusterPod) -> PodLifetime:
-        path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
         try:
-            item = self._api.get(path, Right("get", "pods", pod.namespace, POD_READER))
+            item = self._pod(pod)
         except ClusterError as error:
             if pod != self._own_pod or isinstance(error, NotAllowed):
                 raise
             # Paid work must not end because the cluster cannot say when it began. The exit step asks again.
             return PodLifetime(alive=True)
-        if item is None or item["metadata"]["uid"] != pod.uid:
-            return PodLifetime(alive=False)
-        return pod_lifetime(item, self._now())
+        return PodLifetime(alive=False) if item is None else pod_lifetime(item, self._now())
+
+    def _pod(self, pod: ClusterPod) -> Item | None:
+        """Return a pod; None if it is gone, or another one has its name. Raises ClusterError."""
+        path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
+        item = self._api.get(path, Right("get", "pods", pod.namespace, POD_READER))
+        return item if item is not None and item["metadata"]["uid"] == pod.uid else None
 
     def _now(self) -> datetime:
         """Return the time by the cluster's clock, which also sets the times in a pod's status; else by this
@@ -205,10 +219,6 @@ class NodePrices:
     def _node(pool: Pool) -> Pool:
         """Return the pool of the whole nodes that a pool is a share of."""
         return pool.model_copy(update={"name": pool.node_pool or pool.name})
-
-
-def is_named(item: Item, name: str) -> bool:
-    return bool(item["metadata"]["name"] == name)
 
 
 def scaled_price(quote: Quote, before: Decimal | None, now: Decimal | None) -> Decimal | None:

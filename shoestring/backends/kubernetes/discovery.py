@@ -112,6 +112,17 @@ def discovered_name(labels: Sequence[tuple[str, str]]) -> str:
     return "-".join(value for _, value in labels)
 
 
+def pool_of_node(node: NodeInfo, declared: Sequence[NodePool]) -> str:
+    """Return the name of a node's pool; empty: it is in none."""
+    pool = pool_with_labels(node.labels, declared)
+    return pool.name if pool else discovered_name(pool_labels(node))
+
+
+def pool_with_labels(labels: Mapping[str, str], pools: Sequence[NodePool]) -> NodePool | None:
+    """Return the first of these pools all of whose labels are among `labels`; None: there is none."""
+    return next((pool for pool in pools if pool.labels.items() <= labels.items()), None)
+
+
 def discover_pools(
     nodes: Sequence[NodeInfo], declared_names: Sequence[str]
 ) -> tuple[tuple[NodePool, ...], tuple[str, ...]]:

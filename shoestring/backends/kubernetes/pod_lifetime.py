@@ -41,7 +41,6 @@ def pod_lifetime(pod: Mapping[str, Any], now: datetime) -> PodLifetime:
         finished_at=max(_end_times(status, containers), default=None) if is_finished else overdue,
         reason=ended or _reason(status, containers, terminated, conditions),
         asked_at=now,
-        node=(pod.get("spec") or {}).get("nodeName") or "",
     )
 
 

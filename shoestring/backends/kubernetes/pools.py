@@ -26,11 +26,10 @@ from typing import Any
 from shoestring.backends.kubernetes.discovery import (
     ZONE_LABEL,
     discover_pools,
-    discovered_name,
     hard_taints,
     is_control_plane,
     node_provider,
-    pool_labels,
+    pool_with_labels,
 )
 from shoestring.backends.kubernetes.node_info import NodeInfo, NodeResources, PodInfo, requests_by_node
 from shoestring.backends.kubernetes.pool_state import (
@@ -170,15 +169,9 @@ def step_fraction(whole: Pool) -> Fraction:
     return min(Fraction(1), max(cpu, memory))
 
 
-def pool_of_node(node: NodeInfo, declared: Sequence[NodePool]) -> str:
-    """Return the name of a node's pool; empty: it is in none."""
-    pool = next((pool for pool in declared if pool.labels.items() <= node.labels.items()), None)
-    return pool.name if pool else discovered_name(pool_labels(node))
-
-
 def _assign(node: NodeInfo, pools: Sequence[NodePool], groups: Mapping[str, list[NodeInfo]]) -> bool:
     """Add a node to the group of its pool; return False if it carries the labels of none."""
-    pool = next((pool for pool in pools if pool.labels.items() <= node.labels.items()), None)
+    pool = pool_with_labels(node.labels, pools)
     if pool:
         groups[pool.name].append(node)
     return pool is not None

@@ -16,7 +16,7 @@ from shoestring.config.engines import CREATES_PODS_AGAIN, EngineTimes
 from shoestring.config.world import World
 from shoestring.core import store_layout
 from shoestring.core.attempt_id import AttemptId
-from shoestring.core.interfaces import NodePools, PodLifetime
+from shoestring.core.interfaces import NodePools
 from shoestring.core.money import Usd, capped_usd
 from shoestring.core.pod_ref import ClusterPod, PodRef
 from shoestring.core.record import StoredRecord, record_bytes
@@ -85,7 +85,7 @@ class OverheadPrices:
 
     `step_usd_per_hour`: of a route or exit step, and `step_by_pool` is what it pays on the nodes of a pool;
     empty: it has no share of a node. `stage_pod_usd_per_hour`: of a stage's pod that returns a cached result,
-    which goes to the smallest share of some node pool without GPUs.
+    which goes to the smallest share of some node pool, without GPUs if there is one.
     """
 
     step_usd_per_hour: Decimal
@@ -112,7 +112,7 @@ def overhead_prices(world: World) -> OverheadPrices:
         return OverheadPrices(one_usd, one_usd, {})
     steps = {quote.pool: quote.usd_per_hour for quote in book.steps}
     smallest: dict[str | None, Decimal] = {}
-    for quote in without_gpus:
+    for quote in without_gpus or book.quotes:
         pool = pools[quote.pool]
         if quote.market in pool.markets:
             known_usd = smallest.get(pool.node_pool, quote.usd_per_hour)
@@ -170,17 +170,15 @@ def overhead_timer(
     """
     now, pod = world.clock.now(), OverheadPod()
     # What a launcher does before its walk is its user's own time, as all of it is where an engine runs pods.
-    life = PodLifetime(alive=True) if name == WALK else world.cluster.lifetime(world.pod)
-    pool, usd_per_hour = (
-        (placed.pool, placed.usd_per_hour) if placed else price_on_node(world, run.start, life.node)
-    )
+    age_s = 0.0 if name == WALK else world.cluster.lifetime(world.pod).age_s(now)
+    pool, usd_per_hour = (placed.pool, placed.usd_per_hour) if placed else price_of_step(world, run.start)
     begun = OverheadTime(
         name=name,
         pod=world.pod,
         usd_per_hour=usd_per_hour,
         pool=pool,
         allowance_s=run.start.overhead_pod_s,
-        started_at=now - timedelta(seconds=life.age_s(now)),
+        started_at=now - timedelta(seconds=age_s),
         finished_at=None,
     )
     key = store_layout.overhead(run.run_id, run.start.number, name, str(world.pod))
@@ -195,13 +193,13 @@ def overhead_timer(
         world.store.put(key, record_bytes(ended))
 
 
-def price_on_node(world: World, start: RunStart, node: str) -> tuple[str, Decimal]:
-    """Return the pool of a node and what a route or exit step pays on it; "" and the highest price where the
-    pool is not known, or was not known when the run started.
+def price_of_step(world: World, start: RunStart) -> tuple[str, Decimal]:
+    """Return the pool that this pod is on and what a route or exit step pays there; "" and the highest price
+    where the pool is not known, or was not known when the run started.
     """
     prices, cluster, name = start.step_usd_per_hour, world.cluster, ""
-    if node and prices and isinstance(cluster, NodePools):
-        name = cluster.pool_of_node(node)
+    if prices and isinstance(cluster, NodePools):
+        name = cluster.pool_of_pod(world.pod)
     return (name, prices[name]) if name in prices else ("", start.overhead_usd_per_hour)
 
 

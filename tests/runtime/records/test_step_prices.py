@@ -14,7 +14,7 @@ from runtime_world import INGEST, FakeCluster, SetClock, begin, run_request, sma
 
 from shoestring.config.engines import assumed_times
 from shoestring.config.world import World
-from shoestring.core.interfaces import PodLifetime
+from shoestring.core.pod_ref import PodRef
 from shoestring.core.record import record_bytes
 from shoestring.core.types import Market
 from shoestring.data.run_records import Run, RunStart, open_run
@@ -39,11 +39,8 @@ class ClusterOfNodes(FakeCluster):
 
     node = ""
 
-    def lifetime(self, pod: object) -> PodLifetime:
-        return PodLifetime(alive=True, node=self.node)
-
-    def pool_of_node(self, node: str) -> str:
-        return POOL_OF_NODE.get(node, "")
+    def pool_of_pod(self, pod: PodRef) -> str:
+        return POOL_OF_NODE.get(self.node, "")
 
 
 @pytest.fixture
