@@ -31,6 +31,8 @@ FINAL_CAUSES = ("money", "code", "guardrail", "")
 """Causes with which another attempt would end as well."""
 
 NOT_METERED = "it is not metered"
+NO_RESULT = "process ended without a result"
+"""In the reason of an attempt that left none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +78,7 @@ def _stop_reasons(evidence: EndEvidence) -> str:
 def _exit_reason(evidence: EndEvidence) -> str:
     code = evidence.exit_code or 0
     how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-    return (
-        f"{evidence.stage}'s process ended without a result ({how}); "
-        "a resumed run continues from its checkpoint"
-    )
+    return f"{evidence.stage}'s {NO_RESULT} ({how}); a resumed run continues from its checkpoint"
 
 
 def _lost_reason(evidence: EndEvidence) -> str:

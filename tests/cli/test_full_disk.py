@@ -164,8 +164,9 @@ def test_what_a_killed_process_left_is_removed_before_a_run_looks_for_space(
     assert not [*small_disk.iterdir()]
 
 
-def test_a_run_whose_temporary_files_fill_the_disk_between_two_stages_names_the_disk(
-    small_disk: Path, finished: Finished, tmp_path: Path
+@pytest.mark.parametrize("since", ["ingest: done", "preprocess: running"])
+def test_a_run_whose_temporary_files_fill_the_disk_names_the_disk(
+    small_disk: Path, finished: Finished, tmp_path: Path, since: str
 ) -> None:
     process = subprocess.Popen(
         command(*run_line(finished, tmp_path)),
@@ -176,7 +177,7 @@ def test_a_run_whose_temporary_files_fill_the_disk_between_two_stages_names_the_
     )
     assert process.stderr is not None
     told = ""
-    while "ingest: done" not in told and (line := process.stderr.readline()):
+    while since not in told and (line := process.stderr.readline()):
         told += line
     with (small_disk / "ballast").open("wb", buffering=0) as ballast:
         while process.poll() is None:

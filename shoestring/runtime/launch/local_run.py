@@ -33,6 +33,7 @@ from shoestring.runtime.open_world import STORE_VARIABLE
 from shoestring.runtime.records.lifetimes import launcher_is_alive
 from shoestring.runtime.records.overhead import charge_step_server
 from shoestring.runtime.settlement.settle import settle_abandoned, settle_run
+from shoestring.spending.ends import NO_RESULT
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,14 +181,16 @@ def has_migrated(world: World, run_id: str) -> bool:
 
 
 def lacks_reason(world: World, run_id: str) -> bool:
-    """Return whether no record of a run that has ended gives the reason, as where a step did not start, or
-    its supervisor failed.
+    """Return whether no record of a run that has ended gives the reason, as where a step did not start, its
+    supervisor failed, or its stage could not write its result.
     """
     story = read_run_story(world.store, run_id)
     last = story.attempts[-1] if story.attempts else None
     if story.refusal or last is None:
         return not story.refusal
-    return last.state not in ENDS_WITH_REASON or (last.receipt is not None and last.receipt.cause == "lost")
+    if last.state not in ENDS_WITH_REASON or last.receipt is None:
+        return last.state not in ENDS_WITH_REASON
+    return last.receipt.cause == "lost" or NO_RESULT in last.receipt.reason
 
 
 def drive_pipeline(world: World, run: Run, request: RunRequest, options: LaunchOptions) -> None:
