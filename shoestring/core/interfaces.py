@@ -181,6 +181,10 @@ class VerifiedMarks(Protocol):
         ...
 
 
+MIN_FREE_BYTES = 1 << 30
+"""What copies of a data set leave free on their volume."""
+
+
 @runtime_checkable
 class FetchedCopies(Protocol):
     """A store that copies objects to this machine when they are fetched."""

@@ -41,6 +41,7 @@ def route(
         RecipeError: `recipe` or `needs` is not valid.
         Refused: no offer fits. The decision is stored all the same.
     """
+    from shoestring.data.storage.import_closure import sources_read_once
     from shoestring.runtime.admission.stage_request import StageInputs
     from shoestring.runtime.open_world import open_world
     from shoestring.runtime.route_step.engine_request import parse_run_request
@@ -48,7 +49,8 @@ def route(
 
     opened = open_world(world)
     request = parse_run_request(needs, run_id, recipe, budget_usd, deadline_s, seed, job_id)
-    return route_stage(opened, request, StageInputs(upstream, side_input), decision_path, page_path)
+    with sources_read_once():
+        return route_stage(opened, request, StageInputs(upstream, side_input), decision_path, page_path)
 
 
 def run(

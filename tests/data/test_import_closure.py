@@ -149,6 +149,18 @@ def test_a_process_imports_only_what_its_call_needs() -> None:
         "shoestring.pricing.learned.learning",
     )
     assert not [name for name in supervisor if name.startswith(deciding)]
+    on_a_cluster = "shoestring.backends.kubernetes.cluster, shoestring.backends.s3.store"
+    router = printed(code.format(f"shoestring.runtime.route_step.route, {on_a_cluster}"))
+    heavy = {
+        "pyarrow",
+        "pandas",
+        "sklearn",
+        "torch",
+        "kubernetes",
+        "duckdb",
+        "shoestring.training.checkpoints",
+    }
+    assert "numpy" in router and not heavy & set(router)
 
 
 class Author:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from shoestring.core.errors import DataError
+from shoestring.core.interfaces import MIN_FREE_BYTES
 from shoestring.core.types import Format
 from shoestring.data.formats.packed import (
     Records,
@@ -28,9 +29,6 @@ from shoestring.data.formats.shards import index_of_file, read_shard, require_en
 
 LOOKED_AT_ROWS, MAX_DISTINCT_SHARE = 4096, 0.8
 """The rows of a part that show whether a column's values repeat, and the most of them that may differ."""
-
-MIN_FREE_BYTES = 1 << 30
-"""What copies of a data set leave free on their volume."""
 
 
 def write_table(table: pa.Table, format: Format, path: Path) -> None:

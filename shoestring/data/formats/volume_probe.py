@@ -11,9 +11,15 @@ from typing import Any
 
 from shoestring.core import store_layout
 from shoestring.core.errors import NO_SPACE, NotInStore, StoreError, StoreFull
-from shoestring.core.interfaces import Clock, FetchedCopies, RangedReads, Store, VerifiedMarks
+from shoestring.core.interfaces import (
+    MIN_FREE_BYTES,
+    Clock,
+    FetchedCopies,
+    RangedReads,
+    Store,
+    VerifiedMarks,
+)
 from shoestring.core.record import digest, record_bytes
-from shoestring.data.formats.readers import MIN_FREE_BYTES
 from shoestring.pricing.format_speeds import StoreFetch, StoreWait, VolumeProbe
 
 MAX_PROBE_AGE = timedelta(days=7)

@@ -65,10 +65,10 @@ def import_closure(module: str, *more: str, reader: ImportReader | None = None) 
 
 @contextmanager
 def sources_read_once() -> Iterator[None]:
-    """Let each import closure be read once while the block runs: for a walk over many stages, each of which
-    asks for those of all later ones.
+    """Let each import closure be read once while the outermost such block runs: a route step asks for those
+    of its stage several times, and a walk over many stages for those of all later ones.
     """
-    token = _READ.set({})
+    token = _READ.set({} if (known := _READ.get()) is None else known)
     try:
         yield
     finally:
@@ -237,5 +237,6 @@ if __name__ == "__main__":
 
     for family, place in FAMILIES.items():
         print(family, import_closure(place.partition(":")[0]).digest)
-    for stage in sys.argv[1:]:
-        print(stage, import_closure(f"shoestring.stages.{stage}").digest)
+    for name in sys.argv[1:]:
+        module = name if "." in name else f"shoestring.stages.{name}"
+        print(name, import_closure(module).digest)

@@ -25,7 +25,7 @@ from shoestring.data.run_records import read_record
 from shoestring.data.storage import cache
 from shoestring.data.storage.blobs import put_blob
 from shoestring.data.storage.import_closure import ImportClosure, import_closure, library_versions
-from shoestring.runtime.admission.stages import stage_module
+from shoestring.runtime.admission.stages import module_name, stage_module
 from shoestring.stages.work import Origin
 from shoestring.training.families.recipe_needs import FAMILY_STAGES
 from shoestring.training.families.registry import family_modules
@@ -156,7 +156,7 @@ def pod_closure(work: StageWork) -> ImportClosure:
     if work.origin is not None:
         return import_closure(work.origin.module)
     family = family_modules(work.recipe.train) if work.stage in FAMILY_STAGES else ()
-    return import_closure(stage_module(work.stage).__name__, *family)
+    return import_closure(module_name(work.stage), *family)
 
 
 def known_libraries(world: World, image: str, stage: str, libraries: Iterable[str]) -> dict[str, str] | None:

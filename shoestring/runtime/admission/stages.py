@@ -22,11 +22,16 @@ def stage_names() -> list[str]:
     return sorted(path.stem for path in folder.glob("*.py") if path.stem not in ("__init__", "work"))
 
 
-def stage_module(name: str) -> ModuleType:
-    """Return the module of a built-in stage. Raises UnknownName."""
+def module_name(name: str) -> str:
+    """Return the name of the module of a built-in stage. Raises UnknownName."""
     if name not in stage_names():
         raise UnknownName("stage", name, stage_names())
-    return importlib.import_module(f"shoestring.stages.{name}")
+    return f"shoestring.stages.{name}"
+
+
+def stage_module(name: str) -> ModuleType:
+    """Return the module of a built-in stage. Raises UnknownName."""
+    return importlib.import_module(module_name(name))
 
 
 def training_needs() -> tuple[Need, ...]:

@@ -23,7 +23,7 @@ from shoestring.routing.decide import choose, with_family
 from shoestring.routing.decision import Choice, Decision
 from shoestring.routing.offers.enumerate import enumerate_offers
 from shoestring.routing.pages.explain import as_markdown
-from shoestring.routing.placement import driver_outputs
+from shoestring.routing.placement import ROUTE, driver_outputs
 from shoestring.routing.question import Question
 from shoestring.runtime.admission.admit import find_or_admit, store_refusal
 from shoestring.runtime.admission.extension_headroom import leaving_exits
@@ -55,7 +55,6 @@ from shoestring.runtime.route_step.retry import (
 from shoestring.runtime.route_step.shared_result import SharedResult
 from shoestring.spending.ledger.account import AccountState
 from shoestring.spending.ledger.ledger import Ledger
-from shoestring.training.checkpoints import read_pointer
 
 # How often a router decides again after another run took the money between its decision and its reservation.
 MAX_RACES = 5
@@ -93,6 +92,9 @@ def stage_request(
 def checkpoint_family(store: Store, run_id: str) -> str:
     """Return the family whose training a run's checkpoint continues; empty: it has none, or its recipe names
     the family."""
+    # Imported late: no other stage's router needs the modules of the training.
+    from shoestring.training.checkpoints import read_pointer
+
     attempt = read_pointer(store, run_id).attempt
     if not attempt:
         return ""
@@ -261,15 +263,26 @@ def route(
     The decision and its page are written to the two paths.
     """
 
-    def begin(waited_s: float) -> Run:
-        return find_or_admit(world, after_waiting(request, waited_s))
-
-    max_s = world.policy.start.budget_wait_s
-    run = start_when_allowed(world, request.run_id, begin, max_s, partial(print, flush=True))
-    with overhead_timer(world, run, f"route-{request.needs[0].stage}") as pod:
+    run = begin_run(world, request)
+    with overhead_timer(world, run, step_name(request)) as pod:
         decision, key = decide_and_reserve(world, run, request, inputs, pod)
         if not request.metered:
             announce_external(world, decision, request.job_id)
         Path(decision_path).write_bytes(record_bytes(decision))
         Path(page_path).write_text(as_markdown(decision))
         return driver_outputs(decision, key)
+
+
+def begin_run(world: World, request: RunRequest) -> Run:
+    """Return the run, which is admitted if it does not exist yet. Raises the same as `start_when_allowed`."""
+
+    def begin(waited_s: float) -> Run:
+        return find_or_admit(world, after_waiting(request, waited_s))
+
+    max_s = world.policy.start.budget_wait_s
+    return start_when_allowed(world, request.run_id, begin, max_s, partial(print, flush=True))
+
+
+def step_name(request: RunRequest) -> str:
+    """Return the name of a route step in the overhead's records."""
+    return f"{ROUTE}{request.needs[0].stage}"
