@@ -9,6 +9,7 @@ needs no artifact repository.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,18 @@ from shoestring.pipelines.argo_templates import (
 )
 from shoestring.pipelines.kubeflow import PIPELINES
 from shoestring.pipelines.pods import USER_ID
-from shoestring.pipelines.stage_graph import ExternalStage, Stage, Yaml, routed_stages
+from shoestring.pipelines.stage_graph import ExternalStage, RoutedStage, Stage, Yaml, routed_stages
 
 RECIPES = sorted(path.stem for path in (Path(__file__).parent / "recipes").glob("*.yaml"))
+READ_BY = {
+    "ingest": ("", ""),
+    "preprocess": ("ingest", ""),
+    "train": ("preprocess", ""),
+    "evaluate": ("preprocess", "train"),
+    "predict": ("", ""),
+}
+"""The stages whose results a built-in stage reads: its data, and a second object."""
+
 API_VERSION = "argoproj.io/v1alpha1"
 WORKFLOW_TTL_S = 86400
 """How long Kubernetes keeps a finished Workflow; a run's results stay in the store.
@@ -46,7 +56,7 @@ def workflow_template(pipeline: Any) -> Yaml:
 
     Raises UsageError if Argo cannot run one of its stages.
     """
-    stages = routed_stages(pipeline)
+    stages = returning_all(routed_stages(pipeline))
     spec = {
         "entrypoint": "run",
         "onExit": "settle",
@@ -82,6 +92,22 @@ def workflow_template(pipeline: Any) -> Yaml:
         "metadata": {"name": MessageToDict(pipeline.pipeline_spec)["pipelineInfo"]["name"]},
         "spec": spec,
     }
+
+
+def returning_all(stages: list[Stage]) -> list[Stage]:
+    """Return the stages, of which the first route step may return the results of all, if these are built-in
+    stages in the order of the training, or the prediction alone: then what each of them reads is known.
+    """
+    as_built_in = all(
+        isinstance(stage, RoutedStage)
+        and not stage.origin
+        and (stage.upstream, stage.side_input) == READ_BY.get(stage.name)
+        for stage in stages
+    )
+    if not stages or not as_built_in or any(not stage.after for stage in stages[1:]):
+        return stages
+    needs = json.dumps(json.loads(stages[0].needs) | {"may_return_all": True}, separators=(",", ":"))
+    return [replace(stages[0], needs=needs), *stages[1:]]
 
 
 def with_container_defaults(templates: list[Yaml], external: set[str]) -> Yaml:

@@ -21,6 +21,8 @@ RESTRICTED = {
     "capabilities": {"drop": ["ALL"]},
 }
 SCRATCH = "/tmp"
+COMPLETE = "complete"
+"""The output of a route step that is `yes` where it has returned the results of all stages."""
 
 
 def parameter_values(values: dict[str, str]) -> list[Yaml]:
@@ -131,6 +133,7 @@ def router_template() -> Yaml:
         "patch": ("patch", ""),
         "decision_key": ("decision_key", ""),
         "page": ("page.md", ""),
+        COMPLETE: ("complete", "no"),
         "refused": ("refused", "no"),
     }
     outputs = [
@@ -202,6 +205,11 @@ def has_meter(stage: Stage) -> bool:
     return isinstance(stage, RoutedStage) or stage.is_metered
 
 
+def may_return_all(stage: Stage) -> bool:
+    """Return whether the route step of a stage may return the results of all stages."""
+    return bool(json.loads(stage.needs).get("may_return_all"))
+
+
 def decided_for(stage: Stage) -> list[str]:
     """Return the outputs of its router that a stage's pod is given."""
     return ["patch", "decision_key"] if has_meter(stage) else ["patch"]
@@ -224,38 +232,48 @@ def routed_template(stage: Stage) -> Yaml:
     retry = RETRY | {"expression": "'{{workflow.outputs.parameters.refused}}' != 'yes'"}
     decided = {name: f"{{{{tasks.route.outputs.parameters.{name}}}}}" for name in decided_for(stage)}
     tasks = [
-        ("route", "route", {"stage": stage.name, "needs": stage.needs} | routing),
-        ("stage", stage.name, decided | passed),
+        {"name": "route", "template": "route"}
+        | arguments({"stage": stage.name, "needs": stage.needs} | routing),
+        {"name": "stage", "template": stage.name, "depends": "route"} | arguments(decided | passed),
     ]
     made = [{"name": name, "valueFrom": {"parameter": output_of("stage", name)}} for name in outputs]
+    if may_return_all(stage):
+        complete = output_of("route", COMPLETE)
+        tasks[-1]["when"] = f"{complete} != yes"
+        # The stage has no outputs then, and Argo would fail the pair.
+        made = [each | {"valueFrom": each["valueFrom"] | {"default": ""}} for each in made]
+        made.append({"name": COMPLETE, "valueFrom": {"parameter": complete}})
     return {
         "name": f"{stage.name}-routed",
         "inputs": declare_parameters(*stage.arguments),
         "outputs": {"parameters": made},
         **({"retryStrategy": retry} if has_meter(stage) else {}),
-        "dag": {
-            "tasks": [
-                {"name": name, "template": template}
-                | ({"depends": "route"} if name == "stage" else {})
-                | {"arguments": {"parameters": parameter_values(values)}}
-                for name, template, values in tasks
-            ]
-        },
+        "dag": {"tasks": tasks},
     }
 
 
+def arguments(values: dict[str, str]) -> Yaml:
+    return {"arguments": {"parameters": parameter_values(values)}}
+
+
 def run_template(stages: list[Stage]) -> Yaml:
-    """Return the template of the whole run, which begins with a manual approval if one is asked for."""
+    """Return the template of the whole run, which begins with a manual approval if one is asked for.
+
+    No other stage starts where the first route step has returned the results of all.
+    """
     tasks: list[Yaml] = [
         {"name": "approve", "template": "approve", "when": "{{workflow.parameters.approve}} == yes"}
     ]
+    first = next((stage for stage in stages if may_return_all(stage)), None)
     for stage in stages:
         task = {
             "name": stage.name,
             "template": f"{stage.name}-routed",
             "depends": " && ".join(stage.after) or "approve",
         }
-        tasks.append(task | {"arguments": {"parameters": parameter_values(stage.arguments)}})
+        if first is not None and stage is not first:
+            task["when"] = f"{output_of(first.name, COMPLETE)} != yes"
+        tasks.append(task | arguments(stage.arguments))
     return {"name": "run", "dag": {"tasks": tasks}}
 
 

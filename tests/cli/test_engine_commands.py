@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
-from commands import Ran, shoestring
+from commands import Finished, Ran, shoestring
 
 from shoestring.core.datasets import Manifest
 from shoestring.core.record import SCHEMA_VERSION
 from shoestring.data.recipe_files import read_recipe
 from shoestring.reporting.summary import RunSummary
 from shoestring.runtime.admission.stage_request import RemainingStages
+from shoestring.runtime.admission.stages import training_needs
 from shoestring.stages import ingest
 
 NEEDS = RemainingStages(schema_version=SCHEMA_VERSION, needs=(ingest.NEED,), engine="argo").model_dump_json()
@@ -75,6 +77,41 @@ def test_route_stage_and_settle_pass_files_and_a_stage_runs_once_per_reservation
     summary = RunSummary.model_validate_json((out / "summary.json").read_bytes())
     assert [stage.name for stage in summary.stages] == ["ingest"]
     assert (out / "report.html").read_bytes() == (pods.store / "runs/by-hand/report.html").read_bytes()
+
+
+def test_the_first_route_step_returns_all_results_that_are_cached(finished: Finished, tmp_path: Path) -> None:
+    chain = RemainingStages(
+        schema_version=SCHEMA_VERSION, needs=training_needs(), engine="argo", may_return_all=True
+    ).model_dump_json()
+    recipe, out = read_recipe(finished.recipe).model_dump_json(), tmp_path / "out"
+    store = shutil.copytree(finished.store, tmp_path / "store")
+    pods = Pods(finished.world, store, "all-cached")
+    routed = pods.route(recipe, out, "--seed", "7", needs=chain)
+    assert routed.code == 0, routed.err
+    assert "the results of ingest, preprocess, train and evaluate were in the cache" in routed.out
+    assert {path.name for path in out.iterdir()} == {"complete", "page.md"}
+    assert (out / "complete").read_text() == "yes"
+
+    assert pods.settle("--summary", tmp_path / "summary.json").code == 0
+    summary, first = json.loads((tmp_path / "summary.json").read_text()), finished.ran.json
+    assert [(stage["name"], stage["cache_hit"]) for stage in summary["stages"]] == [
+        (stage["name"], True) for stage in first["stages"]
+    ]
+    assert (summary["status"], summary["quality"]) == ("done", first["quality"])
+    assert summary["spent_usd"] == summary["overhead_usd"] > "0.000000"
+    steps = (store / "runs/all-cached/overhead/1").iterdir()
+    assert {path.name.partition(".")[0] for path in steps} == {"route-ingest", "settle"}
+
+    trained_anew = Pods(finished.world, store, "another-seed")
+    routed = trained_anew.route(recipe, tmp_path / "other", "--seed", "8", needs=chain)
+    assert routed.code == 0, routed.err
+    assert {path.name for path in (tmp_path / "other").iterdir()} == {
+        "decision.json",
+        "decision_key",
+        "page.md",
+        "patch",
+    }
+    assert trained_anew.settle().code == 0
 
 
 @pytest.mark.parametrize(("given", "seed"), [((), 5), (("--seed", "-1"), 5), (("--seed", "0"), 0)])

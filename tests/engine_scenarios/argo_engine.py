@@ -23,7 +23,9 @@ class ArgoEngine(Engine):
     """Argo Workflows in a namespace that has the WorkflowTemplate of the training pipeline."""
 
     def __init__(self, place: Place, history: PodHistory, scratch: Path) -> None:
-        super().__init__(place, history, scratch, LACKS, reroutes_deleted_pods=True)
+        super().__init__(
+            place, history, scratch, LACKS, reroutes_deleted_pods=True, leaves_out_cached_stages=True
+        )
         self._numbers = itertools.count(1)
         self._templates: set[str] = set()
         self._runs: list[str] = []

@@ -140,6 +140,7 @@ class Engine(ABC):
     """One engine. `lacks`: what it cannot do, each with the reason.
 
     `reroutes_deleted_pods`: a stage whose pod is deleted is routed again, without its user.
+    `leaves_out_cached_stages`: it starts no pod of a stage where the results of all are cached.
     """
 
     place: Place
@@ -147,6 +148,7 @@ class Engine(ABC):
     scratch: Path
     lacks: Mapping[Feature, str] = field(default_factory=dict)
     reroutes_deleted_pods: bool = False
+    leaves_out_cached_stages: bool = False
 
     @abstractmethod
     def start(self, job: Job, resume: str = "") -> StartedRun:

@@ -72,6 +72,25 @@ def recurring(engine: Engine, package: Path) -> None:
     check_books(engine, run_id)
 
 
+def cached_run(engine: Engine, package: Path) -> None:
+    """A run of which every result is cached pays for no stage. Where the engine can leave its stages out, the
+    first route step and the exit step are its only pods.
+    """
+    job = Job(write_recipe(engine.scratch, RAIN, "cached.yaml"))
+    first = engine.start(job).wait().done()
+    run = engine.start(job)
+    summary = run.wait().done()
+    assert [(stage.name, stage.cache_hit) for stage in summary.stages] == [(name, True) for name in TRAINING]
+    assert summary.spent_usd == summary.overhead_usd > 0 and summary.quality == first.quality
+    started = [stage for stage in TRAINING if engine.pods(run, stage)]
+    assert started == ([] if engine.leaves_out_cached_stages else [*TRAINING])
+    routed = [stage for stage in TRAINING if engine.pods(run, f"{ROUTE}{stage}")]
+    assert routed == (["ingest"] if engine.leaves_out_cached_stages else [*TRAINING])
+    assert engine.state(run.engine_id) == "succeeded"
+    check_artifacts(engine, run.run_id)
+    check_books(engine, run.run_id)
+
+
 def own_stage(engine: Engine, package: Path) -> None:
     """An author's stage runs in its own image, where its route step placed it."""
     recipe = write_recipe(engine.scratch, RAIN, "own.yaml")

@@ -13,6 +13,7 @@ from engine_scenarios.engine import Engine
 Scenario = Callable[[Engine, Path], None]
 SCENARIOS: tuple[Scenario, ...] = (
     jobs.main_job,
+    jobs.cached_run,
     jobs.refusal,
     jobs.own_stage,
     jobs.branches,

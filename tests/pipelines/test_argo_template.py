@@ -1,6 +1,7 @@
 """The WorkflowTemplate equals a golden file and matches the Kubeflow pipeline and the commands of the CLI."""
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,10 @@ from shoestring.config.policy import Policy
 from shoestring.core.errors import UsageError
 from shoestring.data.recipe import Recipe
 from shoestring.data.recipe_files import find_recipe
-from shoestring.pipelines.argo import WORKFLOW_TTL_S, compile_all
-from shoestring.pipelines.argo_templates import stage_template
+from shoestring.pipelines.argo import WORKFLOW_TTL_S, compile_all, returning_all
+from shoestring.pipelines.argo_templates import may_return_all, stage_template
 from shoestring.pipelines.routed import RunParameters, own_stage, routed
-from shoestring.pipelines.stage_graph import routed_stages
+from shoestring.pipelines.stage_graph import Stage, routed_stages
 from shoestring.pipelines.train import CHAIN, train_pipeline
 from shoestring.stages import ingest
 from shoestring.stages.work import Origin
@@ -143,6 +144,49 @@ def test_a_built_in_run_carries_its_recipe(folder: Path) -> None:
     run = yaml.safe_load((folder / "runs/flights.yaml").read_text())
     (recipe,) = run["spec"]["arguments"]["parameters"]
     assert Recipe.model_validate_json(recipe["value"]) == find_recipe("flights")
+
+
+def conditions(templates: dict[str, Any], name: str) -> dict[str, str]:
+    return {task["name"]: task["when"] for task in templates[name]["dag"]["tasks"] if "when" in task}
+
+
+def test_no_other_step_starts_where_the_first_route_step_returned_all_results(
+    templates: dict[str, Any],
+) -> None:
+    complete = "{{{{tasks.{}.outputs.parameters.complete}}}} != yes"
+    skipped = {name: complete.format("ingest") for name in ("preprocess", "train", "evaluate")}
+    assert conditions(templates, "run").items() - skipped.items() == {
+        ("approve", "{{workflow.parameters.approve}} == yes")
+    }
+    assert skipped.items() <= conditions(templates, "run").items()
+    assert conditions(templates, "ingest-routed") == {"stage": complete.format("route")}
+    made = {each["name"]: each["valueFrom"] for each in templates["ingest-routed"]["outputs"]["parameters"]}
+    assert made["complete"] == {"parameter": "{{tasks.route.outputs.parameters.complete}}"}
+    assert made["key"]["default"] == ""
+    for name in ("preprocess", "train", "evaluate"):
+        assert not conditions(templates, f"{name}-routed")
+    may = {
+        name: "may_return_all" in arguments(templates[f"{name}-routed"], "route")["needs"] for name in INPUTS
+    }
+    assert [name for name, value in may.items() if value] == ["ingest"]
+
+
+def test_steps_of_another_order_are_never_left_out() -> None:
+    def of(**changed: tuple[str, str]) -> list[Stage]:
+        """Return the stages of the training, some of which read other stages' results."""
+        stages = {stage.name: stage for stage in routed_stages(train_pipeline)}
+        for name, (upstream, side_input) in changed.items():
+            stages[name] = replace(stages[name], upstream=upstream, side_input=side_input)
+        return list(stages.values())
+
+    def may(stages: list[Stage]) -> list[str]:
+        return [stage.name for stage in returning_all(stages) if may_return_all(stage)]
+
+    assert may(of()) == may(of()[:2]) == ["ingest"]
+    assert may(of(evaluate=("ingest", "train"))) == may(of(train=("ingest", ""))) == []
+    first, second, *rest = of()
+    assert may([first, replace(second, after=()), *rest]) == []
+    assert may([first, replace(second, origin="{}"), *rest]) == []
 
 
 def test_an_authors_own_stage_gets_its_origin() -> None:

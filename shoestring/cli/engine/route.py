@@ -8,10 +8,14 @@ from typing import Annotated
 import typer
 
 from shoestring.cli.options import RunIdOption, WorldPathOption
+from shoestring.config.world import World
 from shoestring.core.errors import Refused, UsageError
+from shoestring.core.text import join_names
+from shoestring.data.storage.import_closure import sources_read_once
 from shoestring.routing.decision import Decision
-from shoestring.routing.pages.explain import as_text
+from shoestring.routing.pages.explain import as_markdown, as_text
 from shoestring.routing.placement import argo_patch
+from shoestring.runtime.admission.first_request import RunRequest
 from shoestring.runtime.admission.stage_request import StageInputs
 from shoestring.runtime.open_world import open_world
 from shoestring.runtime.route_step.engine_request import parse_run_request
@@ -36,7 +40,8 @@ def route(
     """Choose where the next stage runs, and reserve its cost.
 
     `patch` is the placement, as a patch of the pod's spec. A file `refused` means that a retry would not
-    help.
+    help. A file `complete` means that the results of all stages were in the cache, and that the engine has to
+    start none of them.
     """
     out.mkdir(parents=True, exist_ok=True)
     decision_path = out / "decision.json"
@@ -44,19 +49,39 @@ def route(
     try:
         opened = open_world(world)
         request = parse_run_request(needs, run_id, recipe, budget, deadline, seed, "")
-        values = route_stage(opened, request, inputs, *paths)
+        with sources_read_once():
+            if request.may_return_all and return_all(opened, request, out):
+                return
+            values = route_stage(opened, request, inputs, *paths)
     except (Refused, UsageError):
         (out / "refused").write_text("yes")
         raise
     decision = Decision.model_validate_json(decision_path.read_bytes())
-    deadline_s = pod_deadline_s(opened, decision, request.job.campaign)
+    (out / "patch").write_text(patch_of(opened, request, decision))
+    (out / "decision_key").write_text(values["decision_key"])
+    typer.echo(as_text(decision))
+
+
+def patch_of(world: World, request: RunRequest, decision: Decision) -> str:
+    """Return the patch of the pod that a decision places."""
     command = request.command
-    patch = argo_patch(
+    return argo_patch(
         decision,
-        deadline_s,
+        pod_deadline_s(world, decision, request.job.campaign),
         own_image=command is not None or not request.metered,
         command_grace_s=command.grace_s if command and request.metered else 0.0,
     )
-    (out / "patch").write_text(patch)
-    (out / "decision_key").write_text(values["decision_key"])
-    typer.echo(as_text(decision))
+
+
+def return_all(world: World, request: RunRequest, out: Path) -> bool:
+    """Return the results of all stages, and write the files of the step; return False if one is missing."""
+    # Imported late: only the first route step of a run needs what writes receipts.
+    from shoestring.runtime.launch.cached_run import route_all_cached
+
+    if not (decisions := route_all_cached(world, request)):
+        return False
+    (out / "page.md").write_text("\n\n".join(map(as_markdown, decisions)))
+    (out / "complete").write_text("yes")
+    names = join_names([decision.question.stage for decision in decisions])
+    typer.echo(f"the results of {names} were in the cache: no stage starts")
+    return True

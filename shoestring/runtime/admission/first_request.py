@@ -40,6 +40,7 @@ class RunRequest(OfTask):
     `job_id` is the engine's own id for the run, where it has one. `waited_s` is how long the run has waited
     to start. `metered` is false for an external component, which no supervisor meters. `target_notes` is
     what will be predicted; None: nobody has looked at the data yet. `engine` is what will run it.
+    `may_return_all`: the engine starts no more steps where this one has returned the results of all stages.
     """
 
     run_id: str
@@ -52,6 +53,7 @@ class RunRequest(OfTask):
     waited_s: float = 0.0
     target_notes: tuple[str, ...] | None = None
     engine: Engine = "local"
+    may_return_all: bool = False
 
     @property
     def runs_in_launcher(self) -> bool:

@@ -47,6 +47,11 @@ class RemainingStages(Record):
     engine: Engine | None = Field(
         None, description="what the pipeline was compiled for; null: an earlier version compiled it"
     )
+    may_return_all: bool = Field(
+        False,
+        exclude_if=lambda may: not may,
+        description="its engine starts no more steps where this one has returned the results of all stages",
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A run of which every result is in the cache: the launcher itself returns them, without an engine."""
+"""A run of which every result is in the cache: its launcher, or its first route step, returns them all."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from shoestring.config.world import World
 from shoestring.core.errors import StageFailed
 from shoestring.data.run_records import Run
 from shoestring.data.storage.import_closure import sources_read_once
+from shoestring.routing.decision import Decision
 from shoestring.runtime.admission.first_request import RunRequest
 from shoestring.runtime.admission.result_keys import StageInputs, StageWork
 from shoestring.runtime.admission.stage_request import cached_chain, next_inputs
 from shoestring.runtime.records.overhead import WALK, overhead_timer
-from shoestring.runtime.route_step.route import decide_and_reserve
+from shoestring.runtime.route_step.route import begin_run, decide_and_reserve, step_name
 from shoestring.runtime.supervisor.run_stage import deliver_cached
 
 
@@ -26,22 +27,36 @@ def return_all_cached(world: World, run: Run, request: RunRequest) -> bool:
         if not is_all_cached(world, request):
             return False
         with overhead_timer(world, run, WALK):
-            return return_each(world, run, request)
+            return bool(return_each(world, run, request))
 
 
-def return_each(world: World, run: Run, request: RunRequest) -> bool:
-    inputs = StageInputs()
+def route_all_cached(world: World, request: RunRequest) -> tuple[Decision, ...]:
+    """Do `return_all_cached` in the first route step of a run, and return the decisions.
+
+    Empty where a result is missing: the step then routes its own stage. Raises what `begin_run` does.
+    """
+    if not is_all_cached(world, request):
+        return ()
+    run = begin_run(world, request)
+    with overhead_timer(world, run, step_name(request)):
+        return return_each(world, run, request)
+
+
+def return_each(world: World, run: Run, request: RunRequest) -> tuple[Decision, ...]:
+    """Return the decision about each stage, whose result was returned; empty: one vanished."""
+    inputs, decisions = StageInputs(), list[Decision]()
     for index in range(len(request.needs)):
         rest = replace(request, needs=request.needs[index:])
         decision, key = decide_and_reserve(world, run, rest, inputs)
         if decision.choice is None or not decision.choice.cached:
-            return False
+            return ()
         try:
             outcome = deliver_cached(world, run, decision, key, world.clock.monotonic_s())
         except StageFailed:
-            return False
+            return ()
         inputs = next_inputs(inputs, outcome)
-    return True
+        decisions.append(decision)
+    return tuple(decisions)
 
 
 def is_all_cached(world: World, request: RunRequest) -> bool:

@@ -49,6 +49,7 @@ def parse_run_request(
         metered=stages.metered,
         job_id=job_id,
         engine=stages.engine or "kubeflow",
+        may_return_all=stages.may_return_all,
     )
 
 
