@@ -16,9 +16,9 @@ GPU_RESOURCE = "nvidia.com/gpu"
 # SETTLE for the exit step.
 STAGE_LABEL, RUN_LABEL = "shoestring.dev/stage", "shoestring.dev/run"
 ROUTE, SETTLE = "route-", "settle"
-# Measured: a run's first route step, which takes the most, takes 2.5 CPU-seconds in a pod that lives 8 s, and
-# 235 MiB at its peak, with 50 MiB more for KFP's executor.
-STEP_REQUESTS = {"cpu": "300m", "memory": "320Mi"}
+# Measured on flights (bench/kind/step_cost.py): the five steps take 5.2 CPU-seconds in pods of 22 s, the
+# first of them 1.6 in 5, and 215 MiB at its peak, with 50 MiB more for KFP's executor.
+STEP_REQUESTS = {"cpu": "250m", "memory": "320Mi"}
 """What the pod of a route or exit step requests."""
 # Seconds. A supervisor that is told to stop gives its child 5, and then settles; one that hangs is killed.
 POD_GRACE_S = 20

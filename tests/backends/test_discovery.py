@@ -99,5 +99,5 @@ def test_unused_nodes_are_reported_with_the_fix() -> None:
         "declare it in pools.yaml under another name",
         "mixed has on-demand and spot nodes: declare two pools in pools.yaml, which differ by a label",
         "cpu has no nodes, and pools.yaml does not describe its machine: it is not used",
-        "small is not used: its daemonsets and a route step leave 0.6 cores on a node",
+        "small is not used: its daemonsets and a route step leave 0.65 cores on a node",
     )

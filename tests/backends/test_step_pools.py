@@ -63,18 +63,18 @@ def steps(seen: ClusterSnapshot, **usd_per_hour: str) -> dict[str, Decimal]:
 
 
 def test_a_step_pays_its_share_of_a_node_as_a_stage_does() -> None:
-    """The daemonsets leave one of two cores to stages; the step requests 300m of it."""
+    """The daemonsets leave one of two cores to stages; the step requests 250m of it."""
     nodes = [node("a", cpu="2", memory="8Gi", labels=ON_DEMAND), node("b", cpu="2", labels=SPOT)]
     daemons = [pod(each.name, cpu="100m", owner="DaemonSet") for each in nodes]
     seen = take_snapshot(nodes, daemons, [])
-    assert steps(seen, od="0.08", cheap="0.03") == {"od": Decimal("0.024"), "cheap": Decimal("0.009")}
+    assert steps(seen, od="0.08", cheap="0.03") == {"od": Decimal("0.02"), "cheap": Decimal("0.0075")}
 
 
 def test_a_step_on_a_node_with_little_memory_pays_for_its_memory() -> None:
     seen = take_snapshot([node("a", cpu="16", memory="2Gi", labels=ON_DEMAND)], [], [])
     (whole,) = seen.whole_nodes
     share = Fraction(320 << 20, int(whole.memory_gb * 1000) * 10**6)
-    assert share > Fraction(300, whole.cores * 1000)
+    assert share > Fraction(250, whole.cores * 1000)
     (price,) = steps(seen, od="1").values()
     assert share <= price < share + Fraction(2, 10**6)
 
@@ -98,7 +98,7 @@ def test_a_step_pays_at_least_what_opencost_allocates_to_its_requests(
     only_node = node("a", cpu=f"{milli}m", memory=f"{mib}Mi", labels=ON_DEMAND)
     daemon = pod("a", cpu=f"{daemon_milli}m", owner="DaemonSet")
     found = steps(take_snapshot([only_node], [daemon], []), od=str(usd_per_hour))
-    cpu, memory = Fraction(300, milli), Fraction(320, mib)
+    cpu, memory = Fraction(250, milli), Fraction(320, mib)
     allocated = Fraction(usd_per_hour) * (cpu_part * cpu + (1 - cpu_part) * memory)
     assert all(Fraction(price) >= allocated for price in found.values())
 
@@ -114,7 +114,7 @@ def test_tainted_and_unpriced_pools_have_no_price_for_steps() -> None:
 
 def test_without_the_right_to_read_nodes_declared_machines_price_the_steps() -> None:
     declared = NodePool(name="od", labels=ON_DEMAND, machine=Machine(cores=4, memory_gb=16))
-    assert steps(declared_snapshot([declared]), od="0.2") == {"od": Decimal("0.015")}
+    assert steps(declared_snapshot([declared]), od="0.2") == {"od": Decimal("0.0125")}
 
 
 @pytest.fixture
@@ -162,13 +162,13 @@ def test_a_router_is_booked_at_the_share_of_the_pool_that_it_runs_on(
         started_at=world.clock.now(),
         deadline_at=None,
         launcher=None,
-        overhead_usd_per_hour=Decimal("0.024"),
-        step_usd_per_hour={"od": Decimal("0.024"), "cheap": Decimal("0.009")},
+        overhead_usd_per_hour=Decimal("0.02"),
+        step_usd_per_hour={"od": Decimal("0.02"), "cheap": Decimal("0.0075")},
     )
     assert RunStart.model_validate_json(record_bytes(start)) == start
-    assert price_of_step(world, start) == ("cheap", Decimal("0.009"))
+    assert price_of_step(world, start) == ("cheap", Decimal("0.0075"))
     kube.denied.append("/api/v1/nodes")
-    assert price_of_step(world, start) == ("", Decimal("0.024"))
+    assert price_of_step(world, start) == ("", Decimal("0.02"))
 
 
 def test_a_cluster_that_does_not_answer_ends_no_step() -> None:

@@ -62,7 +62,7 @@ def arguments(template: dict[str, Any], task: str) -> dict[str, str]:
 def test_route_and_exit_steps_request_what_they_use_on_any_market(templates: dict[str, Any]) -> None:
     """Argo makes them again, so they may run on spot."""
     for name in ("route", "settle"):
-        assert templates[name]["container"]["resources"] == {"requests": {"cpu": "300m", "memory": "320Mi"}}
+        assert templates[name]["container"]["resources"] == {"requests": {"cpu": "250m", "memory": "320Mi"}}
         assert not {"affinity", "nodeSelector"} & templates[name].keys()
     assert templates["train"]["container"].keys() == {"args"}
 

@@ -151,7 +151,7 @@ def test_route_and_exit_steps_request_what_they_use_and_prefer_nodes_that_are_no
     assert len(steps) == len(STAGES) + 1
     for name in steps:
         resources = pipeline["deploymentSpec"]["executors"][name]["container"]["resources"]
-        assert (resources["resourceCpuRequest"], resources["resourceMemoryRequest"]) == ("300m", "320Mi")
+        assert (resources["resourceCpuRequest"], resources["resourceMemoryRequest"]) == ("250m", "320Mi")
         assert not [key for key in resources if "Limit" in key]
         (affinity,) = executors(platform)[name]["nodeAffinity"]
         assert affinity["weight"] == 100

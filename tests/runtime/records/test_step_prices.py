@@ -30,7 +30,7 @@ from shoestring.runtime.settlement.settle import exit_step, settle_start
 from shoestring.spending.ledger.ledger import Ledger
 from shoestring.spending.meter import cost_usd
 
-STEP_USD = {"od": Decimal("0.024"), "cheap": Decimal("0.009")}
+STEP_USD = {"od": Decimal("0.02"), "cheap": Decimal("0.0075")}
 POOL_OF_NODE = {"node-1": "od", "node-2": "cheap", "node-3": "new"}
 
 
@@ -88,10 +88,10 @@ def test_the_exit_step_says_which_steps_are_booked_at_the_highest_price(
         route_on(world, run, node)
     sentences = exit_step(world, open_run(world.store, "r"))
     # The exit step itself is on node-4.
-    expected = "r: 2 of 4 pods of the overhead are booked at $0.024000 an hour"
+    expected = "r: 2 of 4 pods of the overhead are booked at $0.020000 an hour"
     assert sum(each.startswith(expected) for each in sentences) == 1
     spent_usd = Ledger(world.store, world.clock).state("r").settled_usd["overhead-1"]
-    assert spent_usd == 2 * cost_usd(Decimal("0.024"), 10) + cost_usd(Decimal("0.009"), 10)
+    assert spent_usd == 2 * cost_usd(Decimal("0.02"), 10) + cost_usd(Decimal("0.0075"), 10)
 
 
 def test_a_run_whose_steps_are_all_on_known_nodes_has_no_such_sentence(
