@@ -135,9 +135,14 @@ def test_a_killed_exec_takes_its_command_along_and_its_run_is_settled_and_resume
 
 
 def test_of_two_resumes_at_once_one_runs(on: Exec) -> None:
-    assert on.run("--budget", "0.05", "--", "bash", "-c", "test -e second || exit 3; sleep 4") == 3
+    code = "test -e second || exit 3; until test -e end; do sleep 0.1; done"
+    assert on.run("--budget", "0.05", "--", "bash", "-c", code) == 3
     (on.folder / "second").touch()
     both = [on.start("--resume", on.run_id) for _ in range(2)]
+    due_s = time.monotonic() + 40
+    while all(each.poll() is None for each in both) and time.monotonic() < due_s:
+        time.sleep(0.1)
+    (on.folder / "end").touch()
     ends = [(each.communicate(timeout=60)[1], each.returncode) for each in both]
     assert sorted(code for _, code in ends)[0] == 0 and sorted(code for _, code in ends)[1] in (1, 2)
     (refusal,) = (err for err, code in ends if code)

@@ -37,11 +37,13 @@ from shoestring.runtime.admission.start_gate import (
     check_start_time,
     max_wait_s,
 )
+from shoestring.runtime.records.lifetimes import launcher_is_alive
 from shoestring.runtime.records.overhead import OVERHEAD, overhead_reservation
 from shoestring.runtime.records.run_setup import (
     StartTerms,
     check_run_id,
     elastic_stage,
+    just_started,
     run_id_of_label,
     write_engine_job,
     write_run_record,
@@ -149,7 +151,7 @@ def admit(world: World, request: RunRequest, notify: Callable[[str], object] = l
     A run that is started again keeps its recipe and its seed. A command on this machine may be another one.
 
     Raises:
-        Refused: the store has no model for its predictions.
+        Refused: the store has no model for its predictions, or another process drives the run.
         UsageError: its id is not valid, or its recipe is wrong.
         DataError: nothing can be predicted from its data.
         BudgetTooSmall: with the smallest budget that is enough.
@@ -161,7 +163,7 @@ def admit(world: World, request: RunRequest, notify: Callable[[str], object] = l
     check_run_id(request.run_id)
     check_data(world, request.task, request.waited_s)
     request = with_record(world, request)
-    run = open_run(world.store, request.run_id)
+    check_other_launcher(world, run := open_run(world.store, request.run_id))
     campaign, before = request.job.campaign, run.starts
     ledger = world_ledger(world)
     # A supervisor that outlived its launcher may still spend what it holds.
@@ -198,6 +200,14 @@ def start_terms(world: World, request: RunRequest, decision: Decision, before: T
         elastic_stage=elastic_stage(request.needs),
         command=request.command if before != request.task else None,
     )
+
+
+def check_other_launcher(world: World, run: Run) -> None:
+    """Raise Refused if another process drives the run. A start that it makes after this look has the number
+    of the one that this process would make, and `write_start` refuses that.
+    """
+    if run.starts and run.start.launcher != launcher_of_process() and launcher_is_alive(world, run):
+        raise just_started(run.run_id)
 
 
 def launcher_of_process() -> PodRef | None:

@@ -129,10 +129,13 @@ def write_start(world: World, run_id: str, number: int, terms: StartTerms) -> Ru
     world.store.put(key, record_bytes(start), if_absent=True)
     stored = read_record(world.store, key, RunStart)
     if stored.launcher != terms.launcher:
-        raise Refused(
-            f"another process has just started {run_id}: follow it with `shoestring watch {run_id}`"
-        )
+        raise just_started(run_id)
     return stored
+
+
+def just_started(run_id: str) -> Refused:
+    """Return the refusal of a second launcher."""
+    return Refused(f"another process has just started {run_id}: follow it with `shoestring watch {run_id}`")
 
 
 def write_engine_job(world: World, run_id: str, job_id: str) -> None:

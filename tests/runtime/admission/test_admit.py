@@ -10,15 +10,18 @@ from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
+import psutil
 import pytest
 from commands import Finished
 from runtime_world import CHAIN, INGEST, SetClock, begin, run_request, small_world
 
 from shoestring.backends.local import open_local_world
+from shoestring.backends.processes import process_ref
 from shoestring.config.engines import Engine
 from shoestring.config.world import World
 from shoestring.core import store_layout
 from shoestring.core.errors import BudgetExceeded, BudgetTooSmall, DeadlineTooShort, Refused, UsageError
+from shoestring.core.pod_ref import LAUNCHER_VARIABLE
 from shoestring.core.record import record_bytes
 from shoestring.core.types import Need
 from shoestring.data.recipe import Recipe
@@ -272,3 +275,19 @@ def test_an_admission_looks_at_the_data_once_and_says_what_will_be_predicted(
     assert one_look == admission != "0"
     assert sentence == "target arr_delay: binary, whether it is above 15 (`target.above`)"
     assert readings[0].startswith("columns: year, month, day, ")
+
+
+def test_a_start_that_another_process_made_meanwhile_is_not_followed_by_a_second_one(
+    world: World, recipe: Recipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = run_request(recipe, budget_usd=Decimal("0.05"))
+    with subprocess.Popen(["sleep", "60"]) as other:
+        monkeypatch.setenv(LAUNCHER_VARIABLE, str(process_ref(psutil.Process(other.pid))))
+        admit(world, request)
+        monkeypatch.setenv(LAUNCHER_VARIABLE, str(world.pod))
+        with pytest.raises(Refused, match="another process has just started r: follow it with"):
+            admit(world, request)
+        assert len(open_run(world.store, "r").starts) == 1
+        other.kill()
+    settle_run(world, "r")
+    assert len(admit(world, request).starts) == 2
