@@ -142,7 +142,8 @@ def exit_code(status: int) -> int:
 def codes_of_term(command_lines: Iterable[list[str]]) -> set[int]:
     """Return the exit codes by which the programs of a process group end where SIGTERM ends them.
 
-    GNU make ends with 2 ("Errors encountered"); torchrun and accelerate with 1 (an uncaught SignalException).
+    GNU make ends with 2 ("Errors encountered"); torchrun and accelerate with 1 (an uncaught SignalException),
+    or by SIGABRT where a thread of torch's still runs at that end.
     """
     codes = {TERM_CODE}
     for words in command_lines:
@@ -150,7 +151,7 @@ def codes_of_term(command_lines: Iterable[list[str]]) -> set[int]:
         if name in MAKES:
             codes.add(2)
         if name in LAUNCHERS:
-            codes.add(1)
+            codes |= {1, 128 + signal.SIGABRT}
     return codes
 
 
