@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -12,26 +13,32 @@ from pathlib import Path
 from typing import Any
 
 from commands import command, shoestring
+from warm_command import PipedProcess, warm_server
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.core import store_layout
 from shoestring.core.receipt import Receipt
 from shoestring.data.run_records import read_record
 
+MICRO_USD = Decimal("0.000001")
+"""The books round up to it."""
 START_S = 20.0
 GRACE_S = 0.5
 
 
 @dataclass
 class Exec:
-    """A folder with a store and the scripts of its commands. `wall_s`: of the last command, from outside."""
+    """A folder with a store and the scripts of its commands. `wall_s`: of the last command, from outside.
+    `is_fresh`: each command has an interpreter of its own.
+    """
 
     folder: Path
     world: Path
+    is_fresh: bool = False
     wall_s: float = 0.0
     err: str = ""
     out: str = ""
-    _processes: list[subprocess.Popen[str]] = field(default_factory=list)
+    _processes: list[subprocess.Popen[str] | PipedProcess] = field(default_factory=list)
 
     @property
     def store(self) -> FolderStore:
@@ -44,21 +51,28 @@ class Exec:
     def arguments(self, *words: str) -> list[str]:
         cut = words.index("--") if "--" in words else len(words)
         where = ["--world", str(self.world), "--store", str(self.folder / "store")]
-        return [*command("exec"), *words[:cut], *where, *words[cut:]]
+        return ["exec", *words[:cut], *where, *words[cut:]]
 
-    def start(self, *words: str, **options: Any) -> subprocess.Popen[str]:
+    def start(self, *words: str, **variables: str) -> PipedProcess:
         """Start a command line, which `--` divides from the command."""
+        process = warm_server().start_piped(self.arguments(*words), os.environ | variables, self.folder)
+        self._processes.append(process)
+        return process
+
+    def start_fresh(self, *words: str, **options: Any) -> subprocess.Popen[str]:
+        """Start it in an interpreter of its own, with other streams."""
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL} | options
-        process = subprocess.Popen(self.arguments(*words), cwd=self.folder, text=True, **pipes)
+        process = subprocess.Popen(command(*self.arguments(*words)), cwd=self.folder, text=True, **pipes)
         self._processes.append(process)
         return process
 
     def run(self, *words: str) -> int:
         """Run a command line to its end; return its exit code."""
         began_s = time.monotonic()
-        self.out, self.err = (process := self.start(*words)).communicate(timeout=120)
+        process = self.start_fresh(*words) if self.is_fresh else self.start(*words)
+        self.out, self.err = process.communicate(timeout=120)
         self.wall_s = time.monotonic() - began_s
-        return process.returncode
+        return process.wait()
 
     def short(self, usd: str, *argv: str) -> int:
         """Run a command with a short grace."""

@@ -10,8 +10,11 @@ import atexit
 import contextlib
 import importlib
 import os
+import selectors
+import signal
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -34,6 +37,9 @@ class WarmProcess:
         self.pid, self.poll, self.wait = process.pid, process.poll, process.wait
         self.send_signal, self.kill = process.send_signal, process.kill
 
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
     @property
     def returncode(self) -> int | None:
         return self._process.returncode
@@ -42,6 +48,20 @@ class WarmProcess:
         """Wait for the end; return the two outputs. Raises TimeoutExpired."""
         self.wait(timeout)
         return text_of(self._out), text_of(self._err)
+
+
+class PipedProcess(WarmProcess):
+    """A command whose outputs end as those of `subprocess.Popen` do: with the last process that has them."""
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        out, err = read_to_ends((self._out, self._err), timeout)
+        self.wait(timeout)
+        return out, err
+
+    def read_line(self) -> str:
+        """Wait for the next line of the output, and return it."""
+        with os.fdopen(os.dup(self._out), "rb", buffering=0) as opened:
+            return opened.readline().decode()
 
 
 @dataclass(frozen=True)
@@ -64,8 +84,39 @@ class WarmServer:
         """Start one command, in a process group of its own."""
         out, err = os.memfd_create("out"), os.memfd_create("err")
         request = ForkRequest(tuple(arguments), str(Path.cwd()), variables)
+        return WarmProcess(self._fork(request, out, err), out, err)
+
+    def start_piped(self, arguments: list[str], variables: dict[str, str], folder: Path) -> PipedProcess:
+        """Start one command in a folder, with pipes."""
+        (out, to_out), (err, to_err) = os.pipe(), os.pipe()
+        request = ForkRequest(tuple(arguments), str(folder), variables)
+        try:
+            return PipedProcess(self._fork(request, to_out, to_err), out, err)
+        finally:
+            os.close(to_out)
+            os.close(to_err)
+
+    def _fork(self, request: ForkRequest, out: int, err: int) -> ForkedProcess:
         with Path(os.devnull).open() as nothing:
-            return WarmProcess(self.server.start(request, (nothing.fileno(), out, err)), out, err)
+            return self.server.start(request, (nothing.fileno(), out, err))
+
+
+def read_to_ends(pipes: tuple[int, ...], timeout_s: float | None) -> list[str]:
+    """Read pipes to their ends, and close them. Raises TimeoutExpired."""
+    texts = {pipe: bytearray() for pipe in pipes}
+    due_s = time.monotonic() + (timeout_s or 1e6)
+    with selectors.DefaultSelector() as open_pipes:
+        for pipe in pipes:
+            open_pipes.register(pipe, selectors.EVENT_READ)
+        while open_pipes.get_map():
+            if not (ready := open_pipes.select(due_s - time.monotonic())):
+                raise subprocess.TimeoutExpired("a command", timeout_s or 0)
+            for key, _ in ready:
+                texts[key.fd] += (data := os.read(key.fd, 1 << 16))
+                if not data:
+                    open_pipes.unregister(key.fd)
+                    os.close(key.fd)
+    return [text.decode() for text in texts.values()]
 
 
 def text_of(output: int) -> str:
@@ -97,6 +148,9 @@ def main(handle: int) -> None:
 
     def run(request: ForkRequest) -> None:
         os.setsid()
+        # Those of the server know whether its own streams are pipes.
+        sys.stdin, sys.stdout = os.fdopen(0, closefd=False), os.fdopen(1, "w", closefd=False)
+        sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
         become(request, str(Path(sys.modules["shoestring"].__path__[0]) / "__main__.py"))
         if kube_config := sys.modules.get("kubernetes.config.kube_config"):
             # It read $KUBECONFIG when it was imported.

@@ -51,7 +51,7 @@ def budget_of(on: Exec, seconds: float) -> str:
 
 
 def test_a_budgeted_script_is_annealed_at_the_end_of_its_money(on: Exec) -> None:
-    usd = budget_of(on, 25)
+    usd = budget_of(on, 13)
     assert on.run("--budget", usd, "--grace", "2", "--", PYTHON, on.script("fit.py", SCRIPT)) == 0, on.err
     rates = json.loads(on.wait_for("rates.json"))
     last = rates[-max(1, len(rates) // 20) :]
@@ -63,10 +63,10 @@ def test_a_budgeted_script_is_annealed_at_the_end_of_its_money(on: Exec) -> None
 
 
 def test_a_killed_budgeted_script_resumes_from_its_checkpoint_in_the_same_run(on: Exec) -> None:
-    usd = budget_of(on, 45)
+    usd = budget_of(on, 20)
     process = on.start("--budget", usd, "--grace", "3", "--", PYTHON, on.script("fit.py", SCRIPT))
     on.wait_for("began")
-    time.sleep(3)
+    time.sleep(1)
     process.terminate()
     _, err = process.communicate(timeout=40)
     assert "it resumes from its" in err, err

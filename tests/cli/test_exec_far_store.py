@@ -40,7 +40,7 @@ sys.meta_path.insert(0, Finder())
 
 @pytest.fixture
 def on(tmp_path: Path, laptop: Path) -> Iterator[Exec]:
-    made = Exec(tmp_path, laptop)
+    made = Exec(tmp_path, laptop, is_fresh=True)
     yield made
     made.close()
 

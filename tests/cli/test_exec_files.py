@@ -4,7 +4,6 @@ command's.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,9 +29,9 @@ def run_in_folder(on: Exec, text: str) -> int:
     """Run a script in its folder of checkpoints, with temporary files in a folder of the test."""
     (on.folder / "scratch").mkdir()
     words = ("--budget", "0.05", "--", PYTHON, on.script("leave.py", IN_FOLDER + text))
-    process = on.start(*words, env=os.environ | {"TMPDIR": str(on.folder / "scratch")})
+    process = on.start(*words, TMPDIR=str(on.folder / "scratch"))
     on.out, on.err = process.communicate(timeout=120)
-    return process.returncode
+    return process.wait()
 
 
 def test_a_file_whose_name_is_not_utf8_is_kept_and_found_by_the_next_attempt(on: Exec) -> None:

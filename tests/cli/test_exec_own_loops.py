@@ -110,7 +110,7 @@ def last_receipt(on: Exec) -> Receipt:
 def test_an_export_behind_a_shell_and_make_has_the_grace_and_the_command_is_done(on: Exec) -> None:
     for name, text in (("reader.py", READER), ("run.sh", RUN), ("Makefile", MAKEFILE)):
         on.script(name, text)
-    assert run_for(on, 20, 5, "sh", "run.sh") == 0, on.err
+    assert run_for(on, 13, 4, "sh", "run.sh") == 0, on.err
     assert len((on.folder / "model").read_text()) == 50_000
     receipt = last_receipt(on)
     assert (receipt.status, receipt.reason) == ("done", "")
@@ -120,7 +120,7 @@ def test_an_export_behind_a_shell_and_make_has_the_grace_and_the_command_is_done
 def test_an_export_that_fails_within_the_grace_has_failed_with_its_code(on: Exec) -> None:
     for name, text in (("reader.py", READER), ("Makefile", MAKEFILE)):
         on.script(name, text)
-    assert run_for(on, 20, 5, "make", "train", "TO=/dev/full") == 1
+    assert run_for(on, 13, 4, "make", "train", "TO=/dev/full") == 1
     assert "No space left" in on.err
     receipt = last_receipt(on)
     assert (receipt.status, receipt.exit_code) == ("failed", 1) and "exit code 1" in receipt.reason
@@ -134,7 +134,7 @@ def test_a_process_in_the_background_holds_no_command_open_that_ends_by_itself(o
 def test_a_loop_that_asks_whether_to_stop_uses_its_budget_and_writes_its_results_in_the_grace(
     on: Exec,
 ) -> None:
-    assert run_for(on, 20, 5, PYTHON, on.script("train.py", WHILE)) == 0, on.err
+    assert run_for(on, 13, 4, PYTHON, on.script("train.py", WHILE)) == 0, on.err
     steps, share_gone = json.loads((on.folder / "steps.json").read_text())
     assert steps > 50 and share_gone == 1
     assert last_receipt(on).status == "done"
@@ -142,6 +142,6 @@ def test_a_loop_that_asks_whether_to_stop_uses_its_budget_and_writes_its_results
 
 def test_torchrun_of_two_is_done_with_its_model_exported(on: Exec) -> None:
     argv = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-    assert run_for(on, 32, 6, PYTHON, *argv, on.script("ranks.py", RANKS)) == 0, on.err
+    assert run_for(on, 22, 5, PYTHON, *argv, on.script("ranks.py", RANKS)) == 0, on.err
     assert is_annealed(json.loads((on.folder / "rates.json").read_text()))
     assert last_receipt(on).status == "done"

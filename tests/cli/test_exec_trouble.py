@@ -11,6 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from commands import command as exec_command
 from exec_runs import COUNT, PYTHON, WAIT, Exec, is_alive, wait_until_gone
 
 from shoestring.core import store_layout
@@ -80,7 +81,7 @@ def test_processes_that_end_after_their_parents_are_not_kept_in_the_table(on: Ex
 
 def test_processes_that_live_3_ms_each_are_ended_inside_the_budget(on: Exec) -> None:
     assert on.short("1", "true") == 0
-    usd = f"{on.receipts()[-1].prices[0].usd_per_hour * 8 / 3600:.6f}"
+    usd = f"{on.receipts()[-1].prices[0].usd_per_hour * 7 / 3600:.6f}"
     assert on.run("--budget", usd, "--grace", "0.5", "--", PYTHON, on.script("chains.py", CHAINS)) == 1
     seen = [float((on.folder / f"seen-{each}").read_text() or 0) for each in range(4)]
     ended_s = time.monotonic()
@@ -92,7 +93,7 @@ def test_processes_that_live_3_ms_each_are_ended_inside_the_budget(on: Exec) -> 
 
 def test_a_stopped_command_is_ended_inside_its_budget(on: Exec) -> None:
     assert on.short("1", "true") == 0
-    usd = f"{on.receipts()[-1].prices[0].usd_per_hour * 9 / 3600:.6f}"
+    usd = f"{on.receipts()[-1].prices[0].usd_per_hour * 7 / 3600:.6f}"
     process = on.start("--budget", usd, "--grace", "0.5", "--", PYTHON, on.script("wait.py", WAIT))
     began_s, pid = time.monotonic(), int(on.wait_for("pid"))
     os.kill(pid, signal.SIGSTOP)
@@ -155,7 +156,7 @@ def test_a_terminal_belongs_to_the_command_whose_ctrl_c_is_its_own_end(on: Exec)
     code = "import sys\nprint('name?', flush=True)\nprint('hello', input(), sys.stdin.isatty(), flush=True)\n"
     on.script("ask.py", code + "import time\nwhile True: time.sleep(0.1)\n")
     streams = {"stdin": slave, "stdout": slave, "stderr": slave}
-    process = on.start("--budget", "0.05", "--", PYTHON, "ask.py", start_new_session=True, **streams)
+    process = on.start_fresh("--budget", "0.05", "--", PYTHON, "ask.py", start_new_session=True, **streams)
     # A session leader without a terminal gets this one when it opens it; exec does not, so give it here.
     os.close(slave)
     assert "name?" in read_terminal(master, "name?")
@@ -168,7 +169,7 @@ def test_a_terminal_belongs_to_the_command_whose_ctrl_c_is_its_own_end(on: Exec)
 
 def test_ctrl_z_does_not_suspend_a_command_and_ctrl_c_ends_it(on: Exec) -> None:
     on.script("wait.py", WAIT)
-    words = on.arguments("--budget", "0.05", "--grace", "1", "--", PYTHON, "wait.py")
+    words = exec_command(*on.arguments("--budget", "0.05", "--grace", "1", "--", PYTHON, "wait.py"))
     pid, master = pty.fork()
     if pid == 0:
         os.chdir(on.folder)

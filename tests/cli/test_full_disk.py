@@ -105,9 +105,7 @@ def test_a_command_that_fills_its_disk_ends_by_itself_and_is_settled(
 ) -> None:
     run = Exec(tmp_path, laptop)
     fill = 'cat /dev/zero > "$SHOESTRING_CHECKPOINTS/big"; echo full >&2; sleep 2; exit 9'
-    process = run.start(
-        "--budget", "0.05", "--", "bash", "-c", fill, env=os.environ | {"TMPDIR": str(small_disk)}
-    )
+    process = run.start("--budget", "0.05", "--", "bash", "-c", fill, TMPDIR=str(small_disk))
     _, err = process.communicate(timeout=60)
     assert process.returncode == 9, err
     assert "full" in err and "Traceback" not in err

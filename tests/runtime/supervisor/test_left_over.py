@@ -91,9 +91,10 @@ def test_what_a_killed_exec_leaves_is_removed_by_the_next_one_once_its_command_h
 ) -> None:
     """Where the watcher is killed as well, nobody ends the command."""
     (temporary := tmp_path / "temporary").mkdir()
-    on, variables = Exec(tmp_path, laptop), os.environ | {"TMPDIR": str(temporary)}
+    on, variables = Exec(tmp_path, laptop), {"TMPDIR": str(temporary)}
     on.script("wait.py", SUPERVISORS)
-    first = on.start("--budget", "0.05", "--", PYTHON, "wait.py", env=variables, stdout=None, stderr=None)
+    words = ("--budget", "0.05", "--", PYTHON, "wait.py")
+    first = on.start_fresh(*words, env=os.environ | variables, stdout=None, stderr=None)
     pid, *supervisors = map(int, on.wait_for("pids").split())
     # All at once: each of them would end what the others leave.
     for number in (signal.SIGSTOP, signal.SIGKILL):
@@ -105,7 +106,7 @@ def test_what_a_killed_exec_leaves_is_removed_by_the_next_one_once_its_command_h
         if not is_running:
             os.kill(pid, signal.SIGKILL)
             wait_until_gone(pid)
-        done = on.start("--budget", "0.05", "--", PYTHON, "-c", "pass", env=variables)
+        done = on.start("--budget", "0.05", "--", PYTHON, "-c", "pass", **variables)
         _, err = done.communicate(timeout=120)
         assert done.returncode == 0, err
         assert files_of_shoestring(temporary) == ([scratch] if is_running else [])
@@ -115,9 +116,10 @@ def test_what_a_killed_exec_leaves_is_removed_by_the_next_one_once_its_command_h
 @pytest.mark.skipif(sys.platform != "linux", reason="exec needs Linux")
 def test_the_watcher_of_a_killed_exec_removes_all_that_it_leaves(laptop: Path, tmp_path: Path) -> None:
     (temporary := tmp_path / "temporary").mkdir()
-    on, variables = Exec(tmp_path, laptop), os.environ | {"TMPDIR": str(temporary)}
+    on, variables = Exec(tmp_path, laptop), {"TMPDIR": str(temporary)}
     on.script("wait.py", SUPERVISORS)
-    process = on.start("--budget", "0.05", "--", PYTHON, "wait.py", env=variables, stdout=None, stderr=None)
+    words = ("--budget", "0.05", "--", PYTHON, "wait.py")
+    process = on.start_fresh(*words, env=os.environ | variables, stdout=None, stderr=None)
     _, watcher, *_ = map(int, on.wait_for("pids").split())
     assert files_of_shoestring(temporary)
     process.kill()
