@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from decimal import Decimal
@@ -53,6 +54,17 @@ def write_recipe(folder: Path, rows: int) -> Path:
     return recipe
 
 
+Launch = Callable[[list[str], dict[str, str]], Any]
+"""Starts a command, by its words and variables, in a process group of its own: a `subprocess.Popen`."""
+
+
+def in_interpreter(words: list[str], variables: dict[str, str]) -> subprocess.Popen[str]:
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        [*SHOESTRING, *words], env=variables, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+    )
+
+
 @dataclass(frozen=True)
 class EngineRun:
     """One run, whose processes this bench starts as an engine would."""
@@ -61,28 +73,25 @@ class EngineRun:
     recipe: Path
     folder: Path
     world: Path
+    launch: Launch = in_interpreter
 
     @property
     def store(self) -> Path:
         return self.folder / "store"
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
-        """Start a command of the run, in a process group of its own."""
-        line = [*SHOESTRING, *words, "--run-id", self.name, "--world", str(self.world)]
-        variables = os.environ | {"SHOESTRING_STORE": str(self.store)}
-        pipe = subprocess.PIPE
-        return subprocess.Popen(
-            line, env=variables, stdout=pipe, stderr=pipe, text=True, start_new_session=True
-        )
+    def start(self, *words: str) -> Any:
+        """Start a command of the run."""
+        line = [*words, "--run-id", self.name, "--world", str(self.world)]
+        return self.launch(line, os.environ | {"SHOESTRING_STORE": str(self.store)})
 
-    def start_router(self, number: int, data: str = "") -> subprocess.Popen[str]:
+    def start_router(self, number: int, data: str = "") -> Any:
         """Start the route step of a stage, by the stage's number."""
         needs = RemainingStages(schema_version=SCHEMA_VERSION, needs=NEEDS[number:], engine="argo")
         words = ["--needs", needs.model_dump_json(), "--recipe", read_recipe(self.recipe).model_dump_json()]
         more = ["--budget", "0.05", "--out", str(self.folder / f"{self.name}-{number}"), "--upstream", data]
         return self.start("route", *words, *more)
 
-    def start_stage(self, number: int, data: str = "") -> subprocess.Popen[str]:
+    def start_stage(self, number: int, data: str = "") -> Any:
         """Start a stage that was routed."""
         key = (self.folder / f"{self.name}-{number}" / "decision_key").read_text()
         inputs = ["--input", f"data={data}"] if data else []
@@ -102,7 +111,7 @@ class EngineRun:
         return str(json.loads(path.read_text())["state"]) if path.exists() else ""
 
 
-def output(process: subprocess.Popen[str]) -> str:
+def output(process: Any) -> str:
     """Return what a process printed that succeeds."""
     out, err = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 0, f"{out[-2000:]}\n{err[-2000:]}"
@@ -137,10 +146,17 @@ def results(store: Path) -> int:
     return len(list((store / store_layout.CACHE).glob("*.json")))
 
 
-def together(recipe: Path, folder: Path, world: Path, count: int, stages: int = len(NEEDS)) -> PaidStages:
+def together(
+    recipe: Path,
+    folder: Path,
+    world: Path,
+    count: int,
+    stages: int = len(NEEDS),
+    launch: Launch = in_interpreter,
+) -> PaidStages:
     """Let runs go through the first stages at once, on a store of theirs."""
     folder.mkdir()
-    runs = [EngineRun(f"run-{number}", recipe, folder, world) for number in range(count)]
+    runs = [EngineRun(f"run-{number}", recipe, folder, world, launch) for number in range(count)]
     with ThreadPoolExecutor(count) as threads:
         keys = set(threads.map(lambda run: run.finish(stages), runs))
     assert len(keys) == 1, keys
@@ -160,12 +176,14 @@ class StoppedHolder:
     holder_key: str
 
 
-def stopped_holder(recipe: Path, folder: Path, world: Path, *, kill: bool) -> StoppedHolder:
+def stopped_holder(
+    recipe: Path, folder: Path, world: Path, *, kill: bool, launch: Launch = in_interpreter
+) -> StoppedHolder:
     """Stop all processes of a run while it computes its first stage; kill or continue it after another run
     took over.
     """
     folder.mkdir()
-    holder, other = (EngineRun(name, recipe, folder, world) for name in ("holder", "other"))
+    holder, other = (EngineRun(name, recipe, folder, world, launch) for name in ("holder", "other"))
     output(holder.start_router(0))
     computing = holder.start_stage(0)
     until_s = time.monotonic() + TIMEOUT_S
@@ -175,7 +193,7 @@ def stopped_holder(recipe: Path, folder: Path, world: Path, *, kill: bool) -> St
     os.killpg(computing.pid, signal.SIGSTOP)
     assert holder.heartbeat_state() in ("starting", "running"), "too fast to be stopped: use more rows"
     waiting = other.start_router(0)
-    assert waiting.stdout is not None and waiting.stdout.readline().startswith("waiting for holder")
+    assert waiting.stdout.readline().startswith("waiting for holder")
     if kill:
         os.killpg(computing.pid, signal.SIGKILL)
         computing.communicate()

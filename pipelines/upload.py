@@ -15,8 +15,10 @@ from kfp import Client
 
 from shoestring.pipelines.kfp_client import KfpServer, ServerAway, api_client, plain_errors
 
-POLL_INTERVAL_S = 2.0
-"""Seconds between two reads of a run's state."""
+FIRST_POLL_S, POLL_INTERVAL_S, POLL_GROWTH = 0.25, 2.0, 1.5
+"""Seconds between the first two reads of a run's state, the most between two, and the growth from one to the
+next.
+"""
 MAX_AWAY_S = 600.0
 """For how long a server may be away while a run's end is awaited."""
 FINISHED_STATES = ("SUCCEEDED", "SKIPPED", "FAILED", "CANCELED")
@@ -86,7 +88,7 @@ def wait(client: Client, server: KfpServer, run_id: str, max_away_s: float = MAX
         ServerAway: the server was away for `max_away_s`, without one answer.
         ClusterError: it refuses the request.
     """
-    answered_s = time.monotonic()
+    answered_s, interval_s = time.monotonic(), FIRST_POLL_S
     while True:
         try:
             with plain_errors(server):
@@ -97,7 +99,8 @@ def wait(client: Client, server: KfpServer, run_id: str, max_away_s: float = MAX
         except ServerAway:
             if time.monotonic() - answered_s >= max_away_s:
                 raise
-        time.sleep(POLL_INTERVAL_S)
+        time.sleep(interval_s)
+        interval_s = min(POLL_GROWTH * interval_s, POLL_INTERVAL_S)
 
 
 def schedule(

@@ -54,14 +54,18 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "shoestring", *arguments]
 
 
-def shoestring(*arguments: object, env: dict[str, str] | None = None) -> Ran:
-    """Run the command in a process of its own, forked from one that has imported the command line."""
-    return Ran(*warm_server().run([*map(str, arguments)], os.environ | (env or {}), timeout_s=240))
+def shoestring(*arguments: object, env: dict[str, str] | None = None, folder: Path | None = None) -> Ran:
+    """Run the command in a process of its own, forked from one that has imported the command line.
+    `folder`: None: this one.
+    """
+    return Ran(*warm_server().run([*map(str, arguments)], os.environ | (env or {}), 240, folder))
 
 
-def start_shoestring(*arguments: object, env: dict[str, str] | None = None) -> WarmProcess:
-    """Start the command in such a process, which leads a process group of its own."""
-    return warm_server().start([*map(str, arguments)], os.environ | (env or {}))
+def start_shoestring(
+    *arguments: object, env: dict[str, str] | None = None, log: Path | None = None
+) -> WarmProcess:
+    """Start the command in such a process, which leads a process group of its own. `log`: of its errors."""
+    return warm_server().start([*map(str, arguments)], os.environ | (env or {}), log=log)
 
 
 def flights_lines(count: int) -> list[bytes]:

@@ -50,6 +50,17 @@ class WarmProcess:
         return text_of(self._out), text_of(self._err)
 
 
+@dataclass(frozen=True)
+class PipedOutput:
+    """The output of a running command, of which a test reads the first lines."""
+
+    pipe: int
+
+    def readline(self) -> str:
+        with os.fdopen(os.dup(self.pipe), "rb", buffering=0) as opened:
+            return opened.readline().decode()
+
+
 class PipedProcess(WarmProcess):
     """A command whose outputs end as those of `subprocess.Popen` do: with the last process that has them."""
 
@@ -58,10 +69,9 @@ class PipedProcess(WarmProcess):
         self.wait(timeout)
         return out, err
 
-    def read_line(self) -> str:
-        """Wait for the next line of the output, and return it."""
-        with os.fdopen(os.dup(self._out), "rb", buffering=0) as opened:
-            return opened.readline().decode()
+    @property
+    def stdout(self) -> PipedOutput:
+        return PipedOutput(self._out)
 
 
 @dataclass(frozen=True)
@@ -70,9 +80,11 @@ class WarmServer:
 
     server: ForkServer
 
-    def run(self, arguments: list[str], variables: dict[str, str], timeout_s: float) -> tuple[int, str, str]:
+    def run(
+        self, arguments: list[str], variables: dict[str, str], timeout_s: float, folder: Path | None = None
+    ) -> tuple[int, str, str]:
         """Return the exit code and the two outputs of one command. Raises CommandTimeout."""
-        process = self.start(arguments, variables)
+        process = self.start(arguments, variables, folder)
         try:
             out, err = process.communicate(timeout_s)
         except subprocess.TimeoutExpired:
@@ -80,10 +92,17 @@ class WarmServer:
             raise CommandTimeout(f"{arguments} took more than {timeout_s:.0f} s") from None
         return process.wait(), out, err
 
-    def start(self, arguments: list[str], variables: dict[str, str]) -> WarmProcess:
-        """Start one command, in a process group of its own."""
-        out, err = os.memfd_create("out"), os.memfd_create("err")
-        request = ForkRequest(tuple(arguments), str(Path.cwd()), variables)
+    def start(
+        self,
+        arguments: list[str],
+        variables: dict[str, str],
+        folder: Path | None = None,
+        log: Path | None = None,
+    ) -> WarmProcess:
+        """Start one command, in a process group of its own. `folder`: None: this one. `log`: of errors."""
+        out = os.memfd_create("out")
+        err = os.open(log, os.O_RDWR | os.O_CREAT | os.O_TRUNC) if log else os.memfd_create("err")
+        request = ForkRequest(tuple(arguments), str(folder or Path.cwd()), variables)
         return WarmProcess(self._fork(request, out, err), out, err)
 
     def start_piped(self, arguments: list[str], variables: dict[str, str], folder: Path) -> PipedProcess:
@@ -135,6 +154,11 @@ def warm_server() -> WarmServer:
     return WarmServer(server)
 
 
+def add_python_path(folders: str) -> None:
+    """Let modules be found in the folders of $PYTHONPATH, as an interpreter does at its start."""
+    sys.path[1:1] = [folder for folder in folders.split(os.pathsep) if folder and folder not in sys.path]
+
+
 def main(handle: int) -> None:
     sys.path[0] = str(Path.cwd())
     from shoestring.cli import PLACES, load
@@ -151,6 +175,7 @@ def main(handle: int) -> None:
         # Those of the server know whether its own streams are pipes.
         sys.stdin, sys.stdout = os.fdopen(0, closefd=False), os.fdopen(1, "w", closefd=False)
         sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
+        add_python_path(request.variables.get("PYTHONPATH", ""))
         become(request, str(Path(sys.modules["shoestring"].__path__[0]) / "__main__.py"))
         if kube_config := sys.modules.get("kubernetes.config.kube_config"):
             # It read $KUBECONFIG when it was imported.

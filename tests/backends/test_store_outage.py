@@ -103,10 +103,10 @@ def test_a_store_that_was_away_ends_no_stage_and_a_stopped_supervisor_ends_its_o
     with watching(world):
         before = beats()
         server.kill()
-        time.sleep(3 * limit_s)
+        time.sleep(1.5 * limit_s)
         server.start()
         wait_until(lambda: all(at != before[run_id] for run_id, at in beats().items()))
-        time.sleep(1.5 * limit_s)
+        time.sleep(1.2 * limit_s)
         assert all(process.poll() is None for process in stages.values())
 
         stages["r2"].send_signal(signal.SIGSTOP)

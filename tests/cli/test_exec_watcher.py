@@ -98,7 +98,7 @@ def test_a_watcher_takes_little_and_ends_with_its_command(on: Exec) -> None:
     wait = "import os, time; print(os.environ['SHOESTRING_LAUNCHER'], flush=True); time.sleep(1)"
     on.script("name.py", wait)
     process = on.start("--budget", "0.05", "--", PYTHON, "name.py")
-    pid = int(process.read_line().split(".")[-2])
+    pid = int(process.stdout.readline().split(".")[-2])
     stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     process.communicate(timeout=60)
     assert int(stat[3]) == pid != process.pid

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from commands import Finished, shoestring
@@ -21,16 +23,35 @@ def lab(tmp_path: Path) -> Lab:
     return Lab(tmp_path)
 
 
-def test_nothing_is_deleted_without_delete_and_then_exactly_what_was_listed(lab: Lab) -> None:
+@dataclass(frozen=True)
+class Collection:
+    """A lab whose garbage was deleted, with its keys before that and what the commands printed."""
+
+    lab: Lab
+    before: set[str]
+    dry: Any
+    after_dry: set[str]
+    text: str
+    deletion: Any
+
+
+@pytest.fixture(scope="module")
+def collected(tmp_path_factory: pytest.TempPathFactory) -> Collection:
+    """A deletion waits for some seconds."""
+    lab = Lab(tmp_path_factory.mktemp("collected"))
     before = lab.store.all_keys()
     dry = lab("gc", "--keep-days", "30", "--json").json
-    assert lab.store.all_keys() == before and not dry["deleted"]
+    after_dry, text = lab.store.all_keys(), lab("gc", "--keep-days", "30").out
+    deletion = lab("gc", "--keep-days", "30", "--delete", "--json").json
+    return Collection(lab, before, dry, after_dry, text, deletion)
+
+
+def test_nothing_is_deleted_without_delete_and_then_exactly_what_was_listed(collected: Collection) -> None:
+    lab, dry = collected.lab, collected.dry
+    assert collected.after_dry == collected.before and not dry["deleted"]
     assert (dry["kept_runs"], dry["expired_runs"]) == (1, [lab.store.stopped])
-    text = lab("gc", "--keep-days", "30").out
-    assert (
-        "--delete deletes it" in text and lab("gc", "--keep-days", "30", "--delete", "--json").json["deleted"]
-    )
-    assert before - lab.store.all_keys() == set(dry["keys"])
+    assert "--delete deletes it" in collected.text and collected.deletion["deleted"]
+    assert collected.before - lab.store.all_keys() == set(dry["keys"])
     assert "nothing to delete" in lab("gc", "--keep-days", "30").out
 
 
@@ -57,8 +78,8 @@ def test_its_bytes_and_dollars_are_those_of_the_objects(lab: Lab) -> None:
     }
 
 
-def test_the_kept_run_is_as_before_and_the_books_of_both(lab: Lab, tmp_path: Path) -> None:
-    lab("gc", "--keep-days", "30", "--delete")
+def test_the_kept_run_is_as_before_and_the_books_of_both(collected: Collection, tmp_path: Path) -> None:
+    lab = collected.lab
     for arguments in (("ledger", "verify"), ("replay",), ("runs",), ("actuals",)):
         lab(*arguments)
     for run_id in (lab.store.done, lab.store.stopped):

@@ -7,7 +7,6 @@ A driver does this as its user does: by shoestring's commands, kubectl, and the 
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 from abc import ABC, abstractmethod
@@ -17,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from commands import Ran, command, shoestring
+from commands import Ran, shoestring, start_shoestring
 from engine_scenarios.pod_history import PodHistory
 from engine_scenarios.waiting import wait_for
 
@@ -84,11 +83,8 @@ class StartedRun:
         summary_of: Callable[[Any], Any],
         run_id: str = "",
     ) -> None:
-        self._log, self._summary_of = log, summary_of
-        with log.open("w") as err:
-            self._process = subprocess.Popen(
-                command(*arguments), stdout=subprocess.PIPE, stderr=err, text=True
-            )
+        self._summary_of = summary_of
+        self._process = start_shoestring(*arguments, log=log)
 
         def find() -> str | None:
             assert self._process.poll() in (None, 0, 1), log.read_text()
@@ -103,11 +99,11 @@ class StartedRun:
 
     @cached_property
     def _ended(self) -> EndedRun:
-        out, _ = self._process.communicate(timeout=RUN_TIMEOUT_S)
+        out, err = self._process.communicate(timeout=RUN_TIMEOUT_S)
         printed = json.loads(out) if out.strip() else None
         found = None if printed is None or "error" in printed else self._summary_of(printed)
         summary = None if found is None else RunSummary.model_validate(found)
-        return EndedRun(self._process.returncode, summary, self._log.read_text())
+        return EndedRun(self._process.wait(), summary, err)
 
 
 @dataclass(frozen=True)
@@ -199,16 +195,9 @@ def compile_pipeline(pipeline: Pipeline | None, target: str, folder: Path, *more
     """Compile a pipeline by the documented command; return its file."""
     authored = str(Path(__file__).parent / "authored")
     which = () if pipeline is None else ("--pipeline", pipeline.reference)
-    line = command("compile", "--target", target, "--out", str(folder), *which, *more)
+    words = ("compile", "--target", target, "--out", folder, *which, *more)
     where = None if pipeline is None else pipeline.folder
-    done = subprocess.run(
-        line,
-        cwd=where,
-        env=os.environ | {"PYTHONPATH": authored},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
+    done = shoestring(*words, env={"PYTHONPATH": authored}, folder=where)
+    assert done.code == 0, done.err
     built_in = {"kfp": "train", "argo": "shoestring-train"}[target]
     return folder / f"{built_in if pipeline is None else pipeline.name}.yaml"

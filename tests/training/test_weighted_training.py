@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -99,12 +100,6 @@ def bench_of(
     return bench
 
 
-def trained(
-    folder: Path, kind: str, settings: FamilySettings, change: Callable[[Array], Array]
-) -> TrainedModel:
-    return train_family(bench_of(folder, kind, settings, change).task())
-
-
 def predictions(kind: str, settings: FamilySettings, model: TrainedModel, encoding: Encoding) -> Array:
     """Return what a model predicts for new rows; they have no weights."""
     samples = reader(without_weight(rows_of(kind, 2)), encoding).take(np.arange(900))
@@ -119,42 +114,51 @@ SETTINGS = {
 }
 
 
+CHANGES: dict[str, Callable[[Array], Array]] = {
+    "weighted": lambda rows: rows,
+    "repeated": repeated,
+    "plain": without_weight,
+    "of 1": lambda rows: with_weights(rows, 1.0),
+    "8 times": lambda rows: with_weights(rows, 8 * rows[WEIGHT_COLUMN]),
+}
+Trained = Callable[[str, str, str], tuple[TrainedModel, Encoding]]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """Return a function of a family, a kind and a change of the rows; it trains each model once."""
+
+    @cache
+    def train(family: str, kind: str, change: str) -> tuple[TrainedModel, Encoding]:
+        bench = bench_of(tmp_path_factory.mktemp("bench"), kind, SETTINGS[family], CHANGES[change])
+        assert bench.encoding is not None
+        return train_family(bench.task()), bench.encoding
+
+    return train
+
+
 @pytest.mark.parametrize("kind", LOSSES)
 @pytest.mark.parametrize("family", ["net", "boosted", "linear", "blend"])
-def test_weights_of_1_give_the_same_model_as_none(tmp_path: Path, family: str, kind: str) -> None:
-    settings = SETTINGS[family]
-    ones = trained(tmp_path / "ones", kind, settings, lambda rows: with_weights(rows, 1.0))
-    none = trained(tmp_path / "none", kind, settings, without_weight)
+def test_weights_of_1_give_the_same_model_as_none(trained: Trained, family: str, kind: str) -> None:
+    (ones, _), (none, _) = trained(family, kind, "of 1"), trained(family, kind, "plain")
     assert ones.weights == none.weights
     assert (ones.val_loss, ones.inverse_temperature) == (none.val_loss, none.inverse_temperature)
 
 
 @pytest.mark.parametrize("kind", LOSSES)
 @pytest.mark.parametrize("family", ["net", "boosted", "linear", "blend"])
-def test_a_common_factor_of_the_weights_changes_nothing(tmp_path: Path, family: str, kind: str) -> None:
-    settings = SETTINGS[family]
-    once = trained(tmp_path / "once", kind, settings, lambda rows: rows)
-    times = trained(
-        tmp_path / "times", kind, settings, lambda rows: with_weights(rows, 8 * rows[WEIGHT_COLUMN])
-    )
+def test_a_common_factor_of_the_weights_changes_nothing(trained: Trained, family: str, kind: str) -> None:
+    (once, _), (times, _) = trained(family, kind, "weighted"), trained(family, kind, "8 times")
     assert once.weights == times.weights and once.val_loss == times.val_loss
 
 
 @pytest.mark.parametrize("kind", LOSSES)
 @pytest.mark.parametrize("family", ["net", "boosted", "linear", "blend"])
-def test_a_weight_of_k_trains_like_the_row_k_times(tmp_path: Path, family: str, kind: str) -> None:
-    settings = SETTINGS[family]
+def test_a_weight_of_k_trains_like_the_row_k_times(trained: Trained, family: str, kind: str) -> None:
     found, losses = {}, {}
-    changes: dict[str, Callable[[Array], Array]] = {
-        "weighted": lambda rows: rows,
-        "repeated": repeated,
-        "plain": without_weight,
-    }
-    for name, change in changes.items():
-        bench = bench_of(tmp_path / name, kind, settings, change)
-        model = train_family(bench.task())
-        assert bench.encoding is not None
-        found[name] = predictions(kind, settings, model, bench.encoding)
+    for name in ("weighted", "repeated", "plain"):
+        model, encoding = trained(family, kind, name)
+        found[name] = predictions(kind, SETTINGS[family], model, encoding)
         losses[name] = model.val_loss
     # The order of the rows, and leaves of few rows, which a repeated row fills alone, are others.
     distance, without = (

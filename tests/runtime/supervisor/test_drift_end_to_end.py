@@ -33,7 +33,7 @@ from shoestring.training.model_record import ModelRecord
 
 ROWS = {"train": 20_000, "val": 2000, "test": 100}
 SETTINGS = TableNetSettings(max_epochs=1000, hidden=(16,), bins=4, patience=100_000, learning_rate=0.005)
-BUDGET_USD = Decimal("0.012")
+BUDGET_USD = Decimal("0.008")
 
 
 def write_world(path: Path, usd_per_hour: str) -> Path:

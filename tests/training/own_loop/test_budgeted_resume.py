@@ -6,6 +6,7 @@ import random
 import struct
 import zipfile
 from collections.abc import Callable, Iterator
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -92,13 +93,16 @@ def attempt(kind: str, folder: Path | None, killed_at: int | None = None) -> Sma
     return training
 
 
+undisturbed = cache(partial(attempt, folder=None))
+
+
 @pytest.mark.filterwarnings("ignore:no folder|the loader has no position")
 @pytest.mark.parametrize("killed_at", [2, 10, 11, 27, 44])
 @pytest.mark.parametrize("kind", LOADERS)
 def test_a_killed_training_ends_with_the_same_weights(kind: str, killed_at: int, tmp_path: Path) -> None:
     if kind == "workers" and killed_at not in (10, 27):
         pytest.skip("processes are slow to start")
-    whole = attempt(kind, None)
+    whole = undisturbed(kind)
     first = attempt(kind, tmp_path, killed_at)
     saved = newest(tmp_path)
     rest = attempt(kind, tmp_path)
@@ -178,12 +182,8 @@ def do_damage(path: Path, damage: str) -> None:
             tensor = max(archive.infolist(), key=lambda each: each.file_size)
         names = sum(struct.unpack("<HH", data[tensor.header_offset + 26 : tensor.header_offset + 30]))
         data[tensor.header_offset + 30 + names + tensor.file_size // 2] ^= 1
-    found = {
-        "truncated": bytes(data[: len(data) // 2]),
-        "empty": b"",
-        "flipped": bytes(data),
-        "text": b"x" * 99,
-    }
+    half, text = len(data) // 2, b"x" * 99
+    found = {"truncated": bytes(data[:half]), "empty": b"", "flipped": bytes(data), "text": text}
     path.write_bytes(found[damage])
 
 
