@@ -21,6 +21,7 @@ from trained_models import FAMILIES, Trained, places, table, trained
 import shoestring as package
 from shoestring.core.errors import DataError, UsageError
 from shoestring.models.model import model_at
+from shoestring.models.predict_file import predict_file
 
 CLASSES = ("high", "low", "middle")
 
@@ -83,36 +84,60 @@ def test_a_model_needs_no_torch_to_predict(blend: Trained, tmp_path: Path) -> No
     assert probabilities(found) == pytest.approx(blend.predicted, abs=1e-5)
 
 
-def test_every_kind_of_file_is_read_and_written(blend: Trained, tmp_path: Path) -> None:
-    rows = blend.sealed
-    pa.csv.write_csv(rows, tmp_path / "new.csv")
-    pq.write_table(rows, tmp_path / "new.parquet")
-    with pa.ipc.new_file(tmp_path / "new.arrow", rows.schema) as writer:
+KINDS = ("csv", "parquet", "arrow", "jsonl")
+
+
+def write_kinds(rows: pa.Table, folder: Path) -> None:
+    pa.csv.write_csv(rows, folder / "new.csv")
+    pq.write_table(rows, folder / "new.parquet")
+    with pa.ipc.new_file(folder / "new.arrow", rows.schema) as writer:
         writer.write_table(rows)
     lines = (json.dumps(row, default=str) + "\n" for row in rows.to_pylist())
-    (tmp_path / "new.jsonl").write_text("".join(lines))
-    for data in ("csv", "parquet", "arrow", "jsonl"):
-        for out in ("csv", "parquet", "arrow", "jsonl"):
+    (folder / "new.jsonl").write_text("".join(lines))
+
+
+def read_kind(file: Path) -> pa.Table:
+    match file.suffix:
+        case ".csv":
+            return pa.csv.read_csv(file)
+        case ".parquet":
+            return pq.read_table(file)
+        case ".arrow":
+            with pa.ipc.open_file(file) as reader:
+                return reader.read_all()
+        case _:
+            return pa.Table.from_pylist([json.loads(line) for line in file.open()])
+
+
+def check_kept_and_predicted(file: Path, blend: Trained) -> None:
+    found = read_kind(file)
+    assert [int(each) for each in found["id"].to_pylist()] == blend.sealed["id"].to_pylist()
+    assert found["city"].to_pylist() == blend.sealed["city"].to_pylist()
+    assert probabilities(found) == pytest.approx(blend.predicted, abs=1e-5)
+
+
+def test_every_kind_of_file_is_read_and_written(blend: Trained, tmp_path: Path) -> None:
+    rows, model = blend.sealed, model_at(blend.folder / "model")
+    write_kinds(rows, tmp_path)
+    for data in KINDS:
+        for out in KINDS:
             file = tmp_path / f"of-{data}.{out}"
-            ran = shoestring(
-                *("predict", blend.folder / "model", tmp_path / f"new.{data}", "--out", file),
-                *("--keep", "id", "--keep", "city", "--json"),
-            )
-            assert ran.code == 0, ran.err
-            assert (ran.json["rows"], ran.json["out"]) == (rows.num_rows, str(file))
-            match out:
-                case "csv":
-                    found = pa.csv.read_csv(file)
-                case "parquet":
-                    found = pq.read_table(file)
-                case "arrow":
-                    with pa.ipc.open_file(file) as reader:
-                        found = reader.read_all()
-                case _:
-                    found = pa.Table.from_pylist([json.loads(line) for line in file.open()])
-            assert [int(each) for each in found["id"].to_pylist()] == rows["id"].to_pylist()
-            assert found["city"].to_pylist() == rows["city"].to_pylist()
-            assert probabilities(found) == pytest.approx(blend.predicted, abs=1e-5)
+            found = predict_file(model, tmp_path / f"new.{data}", file, ("id", "city"))
+            assert found.rows == rows.num_rows
+            check_kept_and_predicted(file, blend)
+
+
+@pytest.mark.parametrize(("data", "out"), zip(KINDS, KINDS[1:] + KINDS[:1], strict=True))
+def test_the_command_reads_and_writes_every_kind_of_file(
+    blend: Trained, tmp_path: Path, data: str, out: str
+) -> None:
+    write_kinds(blend.sealed, tmp_path)
+    file = tmp_path / f"of-{data}.{out}"
+    words = (tmp_path / f"new.{data}", "--out", file, "--keep", "id", "--keep", "city", "--json")
+    ran = shoestring("predict", blend.folder / "model", *words)
+    assert ran.code == 0, ran.err
+    assert (ran.json["rows"], ran.json["out"]) == (blend.sealed.num_rows, str(file))
+    check_kept_and_predicted(file, blend)
 
 
 def test_frames_of_all_libraries_are_predicted_alike(blend: Trained) -> None:

@@ -44,34 +44,41 @@ def run(folder: Path, recipe: Path, laptop: Path, name: str, *options: str) -> R
     return ran
 
 
+@pytest.fixture(scope="module")
+def first_run(tmp_path_factory: pytest.TempPathFactory, laptop: Path) -> tuple[Path, Ran]:
+    """The folder of a run, in which its output is in `out`, and how the command ended."""
+    folder = tmp_path_factory.mktemp("first")
+    return folder, run(folder, small_recipe(folder), laptop, "out")
+
+
 def decision_of(folder: Path, stage: str, attempt: int = 1) -> bytes:
     return (folder / "decisions" / f"{stage}-{attempt}.json").read_bytes()
 
 
 def test_a_run_without_a_family_trains_the_one_that_its_route_step_chose(
-    tmp_path: Path, laptop: Path
+    first_run: tuple[Path, Ran], laptop: Path
 ) -> None:
-    first = run(tmp_path, small_recipe(tmp_path), laptop, "out")
+    folder, first = first_run
     of_train = rf"train: (placed|running) on cpu-1 on-demand as {AUTO_FAMILIES['tables'][0]}, \$"
     assert re.search(of_train, first.err), "the progress shows the states it sees when it looks, not each one"
-    recorded = decision_of(tmp_path / "out", "train")
+    recorded = decision_of(folder / "out", "train")
     decision = Decision.model_validate_json(recorded)
     assert [each.name for each in decision.question.families] == [*AUTO_FAMILIES["tables"]]
     family = decision.question.family
     assert family is not None and family.name == AUTO_FAMILIES["tables"][0], "the money is enough for any"
     assert replay(recorded).verdict == "same"
-    store = FolderStore(tmp_path / "store")
+    store = FolderStore(folder / "store")
     run_id = decision.question.run_id
     assert read_record(store, f"runs/{run_id}/model.json", ModelRecord).settings.family == family.name
-    of_evaluate = Decision.model_validate_json(decision_of(tmp_path / "out", "evaluate"))
+    of_evaluate = Decision.model_validate_json(decision_of(folder / "out", "evaluate"))
     assert of_evaluate.question.needs[0].work == f"small {family.name}"
-    assert "family" in shoestring("explain", tmp_path / "out" / "decisions" / "train-1.json").out
-    again = run(tmp_path, small_recipe(tmp_path), laptop, "again", "--json")
+    assert "family" in shoestring("explain", folder / "out" / "decisions" / "train-1.json").out
+    again = run(folder, small_recipe(folder), laptop, "again", "--json")
     named = run(
-        tmp_path, small_recipe(tmp_path, f"train: {{family: {family.name}}}\n"), laptop, "named", "--json"
+        folder, small_recipe(folder, f"train: {{family: {family.name}}}\n"), laptop, "named", "--json"
     )
     for out in ("again", "named"):
-        found = Decision.model_validate_json(decision_of(tmp_path / out, "train"))
+        found = Decision.model_validate_json(decision_of(folder / out, "train"))
         assert found.choice is not None and found.choice.cached
     assert again.json["quality"] == named.json["quality"]
 
@@ -96,11 +103,13 @@ def test_before_the_data_is_known_the_most_expensive_family_is_reserved_for(
     assert planned == needs[shortest_s.index(max(shortest_s))]
 
 
-def test_a_training_that_goes_on_from_a_checkpoint_keeps_its_family(tmp_path: Path, laptop: Path) -> None:
-    run(tmp_path, small_recipe(tmp_path), laptop, "out")
-    asked = Decision.model_validate_json(decision_of(tmp_path / "out", "train")).question
-    world = small_world(laptop, tmp_path)
-    request = run_request(small_recipe(tmp_path), budget_usd=MONEY)
+def test_a_training_that_goes_on_from_a_checkpoint_keeps_its_family(
+    first_run: tuple[Path, Ran], laptop: Path
+) -> None:
+    folder, _ = first_run
+    asked = Decision.model_validate_json(decision_of(folder / "out", "train")).question
+    world = small_world(laptop, folder)
+    request = run_request(small_recipe(folder), budget_usd=MONEY)
     at_start = stage_request_at_start(world, request, Decimal(0), {})
     later = AUTO_FAMILIES["tables"][-1]
     held = replace(
