@@ -154,6 +154,12 @@ def warm_server() -> WarmServer:
     return WarmServer(server)
 
 
+def open_streams() -> None:
+    """Open the standard streams anew: those of the server know whether its own are pipes."""
+    sys.stdin, sys.stdout = os.fdopen(0, closefd=False), os.fdopen(1, "w", closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
+
+
 def add_python_path(folders: str) -> None:
     """Let modules be found in the folders of $PYTHONPATH, as an interpreter does at its start."""
     sys.path[1:1] = [folder for folder in folders.split(os.pathsep) if folder and folder not in sys.path]
@@ -172,9 +178,7 @@ def main(handle: int) -> None:
 
     def run(request: ForkRequest) -> None:
         os.setsid()
-        # Those of the server know whether its own streams are pipes.
-        sys.stdin, sys.stdout = os.fdopen(0, closefd=False), os.fdopen(1, "w", closefd=False)
-        sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
+        open_streams()
         add_python_path(request.variables.get("PYTHONPATH", ""))
         become(request, str(Path(sys.modules["shoestring"].__path__[0]) / "__main__.py"))
         if kube_config := sys.modules.get("kubernetes.config.kube_config"):

@@ -15,6 +15,8 @@ import pytest
 import train_process
 from small_dataset import dataset
 from train_process import EPOCHS, work
+from warm_command import PipedProcess
+from warm_scripts import start_script
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.core.errors import DataError, StageStopped
@@ -31,9 +33,8 @@ ROWS = {"train": 3000, "val": 300, "test": 300}
 FEW_ROWS = {"train": 1000, "val": 100, "test": 100}
 
 
-def start(folder: Path, key: str) -> subprocess.Popen[str]:
-    command = [sys.executable, str(Path(train_process.__file__)), str(folder), key]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+def start(folder: Path, key: str) -> PipedProcess:
+    return start_script(train_process.__file__, folder, key, variables={}, modules="shoestring.stages.train")
 
 
 @pytest.mark.slow
@@ -56,7 +57,7 @@ def test_other_load_on_the_machine_does_not_change_the_weights(tmp_path: Path) -
     assert outcomes[0].samples == outcomes[1].samples == EPOCHS * FEW_ROWS["train"]
 
 
-def last_line(process: subprocess.Popen[str]) -> str:
+def last_line(process: PipedProcess) -> str:
     out, _ = process.communicate(timeout=300)
     return out.splitlines()[-1]
 
@@ -72,7 +73,6 @@ def test_a_repeatedly_killed_training_trains_every_row_once_an_epoch_to_the_same
     uninterrupted = StageOutcome.model_validate_json(last_line(start(whole, key)))
     for _ in range(3):
         process = start(tmp_path, key)
-        assert process.stdout is not None
         began.append(int(process.stdout.readline()))
         time.sleep(chance.uniform(0.1, 0.6))
         process.kill()

@@ -20,7 +20,7 @@ from shoestring.stages import train
 from shoestring.stages.work import StageProgress, Work
 from shoestring.training.families.table_net.settings import TableNetSettings
 
-EPOCHS = 30
+EPOCHS = 20
 TIMES = 50.0
 
 

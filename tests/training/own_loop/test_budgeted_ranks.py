@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from warm_scripts import start_script
 
 from shoestring.training.own_loop.checkpoints.saved_state import checkpoint_files
 
@@ -17,11 +16,10 @@ BATCHES_PER_PASS = 8
 def train(folder: Path, seconds: float, name: str) -> list[list[str]]:
     """Run two ranks; return what each printed."""
     started = [
-        subprocess.Popen(
-            [sys.executable, SCRIPT, str(rank), folder / name, str(seconds), folder / "checkpoints"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+        start_script(
+            *(SCRIPT, rank, folder / name, seconds, folder / "checkpoints"),
+            variables={},
+            modules="torch.utils.data,torch.distributed",
         )
         for rank in range(2)
     ]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from warm_scripts import ONE_THREAD, start_script
 
 pytest.importorskip("transformers")
 
@@ -24,12 +23,10 @@ def train_both(folder: Path, seconds: float) -> list[list[str]]:
         port = str(free.getsockname()[1])
     shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "PYTHONPATH": PATHS}
     started = [
-        subprocess.Popen(
-            [sys.executable, SCRIPT, str(seconds), folder],
-            env=os.environ | shared | {"RANK": str(rank), "LOCAL_RANK": str(rank), "OMP_NUM_THREADS": "1"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+        start_script(
+            *(SCRIPT, seconds, folder),
+            variables=shared | ONE_THREAD | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            modules="torch.distributed,transformers.trainer,shoestring.budget",
         )
         for rank in range(2)
     ]
@@ -44,11 +41,11 @@ def train_both(folder: Path, seconds: float) -> list[list[str]]:
 
 
 def test_two_ranks_of_trainer_end_together_and_resume(tmp_path: Path) -> None:
-    first, second = train_both(tmp_path, 6.0)
+    first, second = train_both(tmp_path, 4.0)
     assert first == second
     assert int(first[2]) > 10 and float(first[4]) < 0.01
     assert first[5] == f"checkpoint-{first[1]}"
     assert (tmp_path / "kept" / first[5] / "rng_state_1.pth").exists()
-    rest, other = train_both(tmp_path, 14.0)
+    rest, other = train_both(tmp_path, 9.0)
     assert rest == other
     assert int(rest[1]) == int(first[1]) + int(rest[2]) and int(rest[2]) > 5
