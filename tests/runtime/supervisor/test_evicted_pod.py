@@ -22,7 +22,7 @@ from shoestring.spending.ledger.ledger import Ledger
 def test_training_continues_from_its_checkpoint_in_the_next_attempt_of_the_same_start(
     laptop: Path, flights_slice: Path, tmp_path: Path
 ) -> None:
-    engine = PodEngine(laptop, tmp_path, flights_slice)
+    engine = PodEngine(laptop, tmp_path, flights_slice, epochs=100)
     world, data = engine.world, engine.prepare()
     pod = engine.start_pod("train", engine.route(TRAIN, data)[1], data)
     while pod.poll() is None and not (
