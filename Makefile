@@ -8,8 +8,8 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 # default index's build for Linux is the right one: it is with CUDA.
 TORCH_INDEX ?= $(if $(shell nvidia-smi -L >/dev/null 2>&1 && echo driver),,https://download.pytorch.org/whl/cpu)
 
-# Worker processes of the tests.
-WORKERS ?= 2
+# Worker processes of the tests. A third of their time is waiting, so two cores take three.
+WORKERS ?= 3
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal
 
 .PHONY: reference run test test-all tests bytecode lint bench images image-gpu kind kind-smoke kind-nightly kubeflow cluster \

@@ -25,7 +25,7 @@ from machine import describe
 
 from shoestring.backends.fork_server import ForkServer
 
-ARGUMENTS = ["-q", "-n", "2", "--dist", "worksteal", "-m", "not kind and not kubeflow"]
+ARGUMENTS = ["-q", "-n", "3", "--dist", "worksteal", "-m", "not kind and not kubeflow"]
 ARGUMENTS += ["--hypothesis-profile", "ci"]
 RUNS = ("run", "exec")
 KINDS = ("whole runs", "other processes", "properties", "others")
