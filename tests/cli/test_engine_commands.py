@@ -79,12 +79,14 @@ def test_route_stage_and_settle_pass_files_and_a_stage_runs_once_per_reservation
     assert (out / "report.html").read_bytes() == (pods.store / "runs/by-hand/report.html").read_bytes()
 
 
-def test_the_first_route_step_returns_all_results_that_are_cached(finished: Finished, tmp_path: Path) -> None:
+def test_the_first_route_step_returns_all_results_that_are_cached(
+    whole_run: Path, finished: Finished, tmp_path: Path
+) -> None:
     chain = RemainingStages(
         schema_version=SCHEMA_VERSION, needs=training_needs(), engine="argo", may_return_all=True
     ).model_dump_json()
     recipe, out = read_recipe(finished.recipe).model_dump_json(), tmp_path / "out"
-    store = shutil.copytree(finished.store, tmp_path / "store")
+    store = shutil.copytree(whole_run / "store", tmp_path / "store")
     pods = Pods(finished.world, store, "all-cached")
     routed = pods.route(recipe, out, "--seed", "7", needs=chain)
     assert routed.code == 0, routed.err

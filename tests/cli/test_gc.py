@@ -135,8 +135,11 @@ def test_a_window_of_nothing_is_refused(lab: Lab, option: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_later_run_makes_again_what_was_deleted(finished: Finished, tmp_path: Path) -> None:
-    store = shutil.copytree(finished.store, tmp_path / "store")
+def test_a_later_run_makes_again_what_was_deleted(
+    whole_run: Path, finished: Finished, tmp_path: Path
+) -> None:
+    # Without the runs of other tests: one that was refused keeps its data set.
+    store = shutil.copytree(whole_run / "store", tmp_path / "store")
     time.sleep(1)
     windows = ("--keep-days", "0.000001", "--grace-hours", "0.000001")
     deleted = finished.again("gc", *windows, "--delete", "--json", store=store).json
