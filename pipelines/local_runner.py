@@ -17,7 +17,7 @@ from shoestring.pipelines.external_containers import PYTHON_COMPONENT
 from shoestring.pipelines.kept_training import compiled_training
 from shoestring.pipelines.step_server import forked_steps
 
-TRACEBACK = "Traceback (most recent call last):"
+TRACEBACK, SENTENCE = "Traceback (most recent call last):", "shoestring: "
 END_LINES = 20
 
 
@@ -97,12 +97,14 @@ def drop_retries(pipeline: Any) -> None:
 def first_error(log: Path) -> str:
     """Return the first error in a run's log: the error, where it was raised, and the log's path.
 
-    A stage's own error comes before those of the steps around it. A log without a traceback gives its end.
+    A stage's own error comes before those of the steps around it. A log without a traceback gives the
+    sentence of a step that ended in an error, if there is one, and its end.
     """
     lines = log.read_text(encoding="utf-8").splitlines()
     begin = next((number for number, line in enumerate(lines) if line.strip() == TRACEBACK), None)
     if begin is None:
-        return "\n".join([*lines[-END_LINES:], f"the whole log: {log}"])
+        sentence = next((line.strip() for line in lines if line.lstrip().startswith(SENTENCE)), "")
+        return "\n".join([*filter(None, [sentence]), *lines[-END_LINES:], f"the whole log: {log}"])
     depth = len(lines[begin]) - len(lines[begin].lstrip())
     end = next(
         (number for number in range(begin + 1, len(lines)) if not lines[number][depth : depth + 1].isspace()),

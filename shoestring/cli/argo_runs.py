@@ -27,10 +27,10 @@ from shoestring.backends.argo import (
     RunWorkflow,
     open_argo,
 )
-from shoestring.cli.local_paths import warn_of_local_paths
 from shoestring.cli.named_runs import named_run_id
 from shoestring.cli.options import budget_from_option
 from shoestring.cli.run_end import print_run_end
+from shoestring.cli.sent_recipes import check_sent
 from shoestring.config.world import World
 from shoestring.core.errors import ClusterError, NotAllowed, UnknownName, UsageError
 from shoestring.core.record import validation_message
@@ -62,7 +62,7 @@ def run_on(
     parameters["seed"] = str(-1 if seed is None else seed)
     name = template or TEMPLATE
     if recipe is not None:
-        warn_of_local_paths(recipe)
+        check_sent(recipe, trains=name == TEMPLATE)
         name = recipe.name
         parameters = {
             "recipe": recipe.model_dump_json(),

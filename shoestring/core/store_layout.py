@@ -115,6 +115,10 @@ def refusal(run_id: str) -> str:
     return f"{RUNS}{run_id}/refusal.json"
 
 
+def step_error(run_id: str) -> str:
+    return f"{RUNS}{run_id}/error.json"
+
+
 def data_page(run_id: str) -> str:
     return f"{RUNS}{run_id}/data.json"
 
@@ -212,12 +216,8 @@ def ledger_checkpoint(account_name: str) -> str:
     return f"{LEDGER}{account_name}/checkpoint.json"
 
 
-def approvals(run_id: str) -> str:
-    return f"{LEDGER}{run_id}/approvals/"
-
-
-def approval(run_id: str, sha256: str) -> str:
-    return f"{approvals(run_id)}{sha256}.json"
+def approvals(run_id: str, sha256: str = "") -> str:
+    return f"{LEDGER}{run_id}/approvals/{sha256 and f'{sha256}.json'}"
 
 
 def pending_entries(account_name: str, number: int) -> str:

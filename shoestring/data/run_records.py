@@ -15,7 +15,7 @@ from pydantic import AwareDatetime, BaseModel, Field, ValidationError, model_val
 
 from shoestring.config.engines import Engine
 from shoestring.core import store_layout
-from shoestring.core.errors import DataError, NotInStore, UnknownName
+from shoestring.core.errors import DataError, NotInStore, StoreError, UnknownName
 from shoestring.core.interfaces import PARALLEL_READS, Store
 from shoestring.core.money import Usd
 from shoestring.core.pod_ref import PodRef
@@ -119,6 +119,16 @@ class AdmissionRefusal(StoredRecord):
     """Why the latest attempt to start a run was refused. A refusal by price also has a stored decision."""
 
     refused_at: AwareDatetime
+    reason: str
+
+
+class StepError(StoredRecord):
+    """The latest error that ended a step of a run on its engine, such as a route step. A run that its first
+    route step did not begin has no other record.
+    """
+
+    step: str = Field(description="route, settle, or the name of the stage")
+    ended_at: AwareDatetime
     reason: str
 
 
@@ -242,5 +252,15 @@ def read_run_record(store: Store, run_id: str) -> RunRecord:
             raise NotInStore(run_id)
         return read_record(store, store_layout.run_record(run_id), RunRecord)
     except NotInStore:
-        known = sorted({key.split("/")[1] for key in store.list(store_layout.RUNS)})
+        known = sorted(
+            key.split("/")[1] for key in store.list(store_layout.RUNS) if key.endswith("/run.json")
+        )
         raise UnknownName("run", run_id, known[-10:]) from None
+
+
+def read_step_error(store: Store, run_id: str) -> StepError | None:
+    """Return the latest error that ended a step of a run; None: none did, or the id is not valid."""
+    try:
+        return read_record(store, store_layout.step_error(run_id), StepError)
+    except StoreError:
+        return None

@@ -24,6 +24,7 @@ from shoestring.data.run_records import (
     read_each,
     read_record,
     read_run_record,
+    read_step_error,
     run_of,
 )
 from shoestring.data.storage.blobs import load_manifest
@@ -72,7 +73,10 @@ class RunReader:
         if not start_accounts:
             refusal = _read_if_present(self._store, store_layout.refusal(self._run_id), AdmissionRefusal)
         charges = self._charges(run.record, attempts)
-        return RunStory(run.record, start_accounts, stages, None, None, charges, refusal)
+        story = RunStory(run.record, start_accounts, stages, None, None, charges, refusal)
+        if story.status in ("done", "running"):
+            return story
+        return replace(story, error=read_step_error(self._store, self._run_id))
 
     def _attempts(self, start_accounts: tuple[StartAccount, ...]) -> list[AttemptStory]:
         """Return all attempts, in the order in which they were routed."""

@@ -21,6 +21,7 @@ from shoestring.data.run_records import (
     AdmissionRefusal,
     RunRecord,
     RunStart,
+    StepError,
 )
 from shoestring.evaluation.results import EvaluationResults
 from shoestring.models.run_models import RunPredictions
@@ -119,8 +120,9 @@ class StageStory:
 class RunStory:
     """A run as its records describe it.
 
-    `start_accounts` has one element per start. A refused run has none; `refusal` gives the reason. `data` is
-    the look at its data before its first start, and `data_sets` are what ingest and preprocess made of it.
+    `start_accounts` has one element per start. A refused run has none; `refusal` gives the reason. `error` is
+    the latest error that ended one of its steps; None while it runs, and once it is done. `data` is the look
+    at its data before its first start, and `data_sets` are what ingest and preprocess made of it.
     `predictions` are those that the run made of new rows. `parent_heads` are those of its month and its
     campaign, which change with every run.
     """
@@ -132,6 +134,7 @@ class RunStory:
     evaluation: EvaluationResults | None
     charges: tuple[Charge, ...] = ()
     refusal: AdmissionRefusal | None = None
+    error: StepError | None = None
     parent_heads: tuple[LedgerHead, ...] = ()
     data: DataPage | None = None
     data_sets: tuple[Manifest, ...] = ()

@@ -10,6 +10,7 @@ from pydantic import AwareDatetime, Field
 from shoestring.core.money import Usd
 from shoestring.core.record import Record, StoredRecord
 from shoestring.core.types import STANDARD_CLASS, Format, Market, StorageClassName
+from shoestring.data.run_records import StepError
 from shoestring.reporting import number_text
 from shoestring.reporting.run_story import AttemptStory, RunStatus, RunStory, StageState, StageStory
 from shoestring.routing.pages.refusal_text import refusal_head, refusal_lines
@@ -182,19 +183,32 @@ def end_reason(story: RunStory) -> str:
     if story.status in ("done", "running"):
         return ""
     if not story.attempts:
-        return story.refusal.reason if story.refusal else "the run started, but no stage was routed"
+        return (
+            story.refusal.reason
+            if story.refusal
+            else with_error("the run started, but no stage was routed", story.error)
+        )
     last = story.attempts[-1]
     if last.state == "refused":
         return refusal_text(last)
     outcome = {"failed": "failed", "lost": "was lost without a message", "stopped": "stopped"}.get(last.state)
+    later = story.error if story.error and story.error.ended_at >= last.decision.question.asked_at else None
     if outcome is None:
-        return f"the run ended after {last.stage}, before the next stage was routed"
+        return with_error(f"the run ended after {last.stage}, before the next stage was routed", later)
+    is_lost = last.state == "lost" or (last.receipt is not None and last.receipt.cause == "lost")
+    if is_lost and later is not None and later.step == last.stage:
+        return with_error(f"{last.stage} failed", later)
     # A stage's own message already begins with its name.
     return (
         last.reason
         if last.reason.startswith(last.stage)
         else f"{last.stage} {outcome}" + (f": {last.reason}" if last.reason else "")
     )
+
+
+def with_error(sentence: str, error: StepError | None) -> str:
+    """Return a sentence, followed by the error of a step if there is one."""
+    return f"{sentence}: {error.reason}" if error else sentence
 
 
 def refusal_text(attempt: AttemptStory) -> str:

@@ -43,13 +43,12 @@ def route(
     """
     from shoestring.data.storage.import_closure import sources_read_once
     from shoestring.runtime.admission.stage_request import StageInputs
-    from shoestring.runtime.open_world import open_world
+    from shoestring.runtime.engine_step import engine_step
     from shoestring.runtime.route_step.engine_request import parse_run_request
     from shoestring.runtime.route_step.route import route as route_stage
 
-    opened = open_world(world)
-    request = parse_run_request(needs, run_id, recipe, budget_usd, deadline_s, seed, job_id)
-    with sources_read_once():
+    with engine_step(world, run_id, "route") as opened, sources_read_once():
+        request = parse_run_request(needs, run_id, recipe, budget_usd, deadline_s, seed, job_id)
         return route_stage(opened, request, StageInputs(upstream, side_input), decision_path, page_path)
 
 
@@ -68,38 +67,39 @@ def run(
     `origin` is JSON that names the code of an author's own stage. `artifact` is an engine's output artifact
     (`.path`, `.metadata`); it receives a copy of the manifest, the model or the metrics for people to read.
     """
-    from shoestring.runtime.open_world import open_world
+    from shoestring.runtime.engine_step import engine_step
     from shoestring.runtime.supervisor.run_stage import run_stage
     from shoestring.stages.work import Origin
 
-    opened = open_world(world)
-    code = parse_argument("the stage's origin", origin, Origin) if origin else None
-    outcome = run_stage(opened, world, run_id, decision_key, inputs, code)
-    if artifact is not None:
-        shutil.copyfile(opened.store.fetch(outcome.artifact or outcome.key), artifact.path)
-        artifact.metadata.update(
-            {"key": outcome.key, "stage": stage, "rows": outcome.rows, **outcome.metrics}
-        )
-    return outcome.key
+    with engine_step(world, run_id, stage) as opened:
+        code = parse_argument("the stage's origin", origin, Origin) if origin else None
+        outcome = run_stage(opened, world, run_id, decision_key, inputs, code)
+        if artifact is not None:
+            shutil.copyfile(opened.store.fetch(outcome.artifact or outcome.key), artifact.path)
+            artifact.metadata.update(
+                {"key": outcome.key, "stage": stage, "rows": outcome.rows, **outcome.metrics}
+            )
+        return outcome.key
 
 
-def run_command(command: Command, *, world: str, run_id: str, decision_key: str) -> None:
+def run_command(stage: str, command: Command, *, world: str, run_id: str, decision_key: str) -> None:
     """Run one routed command, and leave its outputs where its engine reads them.
 
     Raises StageStopped, StageFailed, Refused, as a stage does.
     """
     from shoestring.commands.command_outputs import write_outputs
-    from shoestring.runtime.open_world import open_world
+    from shoestring.runtime.engine_step import engine_step
     from shoestring.runtime.supervisor.run_stage import run_stage
 
-    opened = open_world(world)
-    outcome = run_stage(opened, world, run_id, decision_key, {}, command=command)
-    write_outputs(command, opened.store, outcome.artifact)
+    with engine_step(world, run_id, stage) as opened:
+        outcome = run_stage(opened, world, run_id, decision_key, {}, command=command)
+        write_outputs(command, opened.store, outcome.artifact)
 
 
 def settle(*, world: str, run_id: str, page_path: str = "") -> None:
     """Do the exit step: settle dead pods, close the account, and write the summary and the report."""
-    from shoestring.runtime.open_world import open_world
+    from shoestring.runtime.engine_step import engine_step
     from shoestring.runtime.settlement.settle import finish
 
-    finish(open_world(world), run_id, page_path, summary_path="")
+    with engine_step(world, run_id, "settle") as opened:
+        finish(opened, run_id, page_path, summary_path="")

@@ -55,7 +55,7 @@ class ApprovalRequest(StoredRecord):
 def write_approval(store: Store, approval: Approval) -> str:
     """Write an approval to the store. Returns the digest by which an entry names it."""
     data = record_bytes(approval)
-    store.put(store_layout.approval(approval.run_id, digest(data)), data, if_absent=True)
+    store.put(store_layout.approvals(approval.run_id, digest(data)), data, if_absent=True)
     return digest(data)
 
 
@@ -128,7 +128,7 @@ def approval_fault(store: Store, account: str, sha256: str, cap_microusd: int, a
     if not SHA256.fullmatch(sha256):
         return missing
     try:
-        approval = read_approval(store, store_layout.approval(account.partition(".")[0], sha256))
+        approval = read_approval(store, store_layout.approvals(account.partition(".")[0], sha256))
     except NotInStore:
         return missing
     if approval.amount_usd < cap_usd:

@@ -169,12 +169,33 @@ def test_invalid_input_of_an_engine_is_reported(
     assert (ran.code, reason in ran.err) == (2, True), ran.err
 
 
-def test_the_exit_step_of_a_run_that_was_never_begun_adds_no_second_reason(
-    pods: Pods, tmp_path: Path
+def test_the_exit_step_of_a_run_that_was_never_begun_gives_the_reason_of_its_route_step(
+    pods: Pods, recipe: str, tmp_path: Path
 ) -> None:
+    chain = RemainingStages(schema_version=SCHEMA_VERSION, needs=training_needs(), engine="argo")
     files = tmp_path / "report.html", tmp_path / "summary.json"
     settled = pods.settle("--page", files[0], "--summary", files[1])
     assert (settled.code, settled.err) == (0, "")
-    assert "by-hand was never begun, so there is nothing to settle" in settled.out
-    assert [path.read_text() for path in files] == [settled.out.strip(), ""]
+    assert "by-hand was never begun, so there is nothing to settle: see its first route step" in settled.out
+
+    wrong = recipe.replace('"distance"', '"<distance>"')
+    routed = pods.route(wrong, tmp_path / "out", needs=chain.model_dump_json())
+    why = "the features: <distance> is not a column of table flights, which has"
+    assert (routed.code, len(routed.err.splitlines()), why in routed.err) == (2, 1, True), routed.err
+    assert (tmp_path / "out" / "refused").read_text() == "yes"
+    settled = pods.settle("--page", files[0], "--summary", files[1])
+    assert (settled.code, settled.err, why in settled.out) == (0, "", True), settled.out
+    page, summary = (path.read_text() for path in files)
+    assert (why.replace("<distance>", "&lt;distance&gt;") in page, summary) == (True, "")
     assert not list((pods.store / "ledger").glob("*"))
+
+
+def test_a_route_step_without_usable_data_is_not_tried_again(pods: Pods, recipe: str, tmp_path: Path) -> None:
+    path = str(json.loads(recipe)["source"]["flights"]["path"])
+    (tmp_path / "empty.csv").write_text(Path(path).read_text().partition("\n")[0] + "\n")
+    chain = RemainingStages(schema_version=SCHEMA_VERSION, needs=training_needs(), engine="argo")
+    routed = pods.route(
+        recipe.replace(path, str(tmp_path / "empty.csv")), tmp_path / "out", needs=chain.model_dump_json()
+    )
+    assert (routed.code, "table flights has no rows" in routed.err) == (1, True), routed.err
+    assert (tmp_path / "out" / "refused").read_text() == "yes"

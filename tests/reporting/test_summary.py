@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 
@@ -24,9 +25,11 @@ from run_stories import (
 )
 
 from shoestring.config.engines import assumed_times
+from shoestring.core import store_layout
 from shoestring.core.errors import UnknownName
 from shoestring.core.money import usd
 from shoestring.core.record import record_bytes
+from shoestring.data.run_records import StepError
 from shoestring.evaluation.results import Score
 from shoestring.reporting.run_reader import read_run_story
 from shoestring.reporting.summary import RunSummary, engine_text, summarise_run
@@ -114,6 +117,42 @@ def test_a_failed_run_names_the_stage_and_the_reason_once(tmp_path: Path) -> Non
     assert [stage.state for stage in summary.stages] == ["done", "failed"]
     assert summary.reason.count("preprocess failed") == 1
     assert "dep_time" in summary.reason
+
+
+def step_error(run: Recording, step: str, minutes: int = 60) -> None:
+    """Write an error of a step, at that many minutes after the run's last entry."""
+    error = StepError(step=step, ended_at=run.clock.now() + timedelta(minutes=minutes), reason="no column x")
+    run.store.put(store_layout.step_error(RUN_ID), record_bytes(error))
+
+
+def test_a_run_whose_step_ended_in_an_error_gives_it_as_the_reason(tmp_path: Path) -> None:
+    between = Recording(tmp_path / "between")
+    between.start()
+    between.route("ingest")
+    between.end(6.1, rows=10)
+    between.close()
+    ended = "the run ended after ingest, before the next stage was routed"
+    assert summary_of(between).reason == ended
+    step_error(between, "route", minutes=-60)
+    assert summary_of(between).reason == ended, "the error of an earlier start"
+    step_error(between, "route")
+    assert (summary_of(between).status, summary_of(between).reason) == ("stopped", f"{ended}: no column x")
+
+    lost = running(tmp_path / "lost")
+    lost.ledger.settle(lost.account, lost.hold, lost.spent(21.0), "its pod is gone")
+    lost.close()
+    step_error(lost, "evaluate")
+    assert summary_of(lost).reason == "train was lost without a message"
+    step_error(lost, "train")
+    assert (summary_of(lost).status, summary_of(lost).reason) == ("failed", "train failed: no column x")
+
+    unrouted = Recording(tmp_path / "unrouted")
+    unrouted.start()
+    unrouted.close()
+    step_error(unrouted, "route")
+    assert summary_of(unrouted).reason == "the run started, but no stage was routed: no column x"
+    step_error(finished := done(tmp_path / "done"), "route")
+    assert summary_of(finished).reason == ""
 
 
 def test_a_run_ended_by_sigterm_is_stopped(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def test_a_ledger_with_an_approval_verifies_also_after_an_export(store, used, tm
 
 @pytest.mark.parametrize("by", ["eve", ""])
 def test_a_changed_approval_is_reported_to_every_reader(store, used, by):
-    path = store.root / store_layout.approval("run", used)
+    path = store.root / store_layout.approvals("run", used)
     path.write_bytes(path.read_bytes().replace(b'"approved_by": "ann"', f'"approved_by": "{by}"'.encode()))
     for read in (lambda: verify(store, {}), lambda: read_approvals(store, "run")):
         with pytest.raises(LedgerCorrupt, match="was changed after it was given"):
@@ -96,7 +96,7 @@ def test_a_changed_approval_is_reported_to_every_reader(store, used, by):
 
 
 def test_an_approval_copied_to_another_run_is_reported(store, used):
-    store.put(store_layout.approval("other", used), record_bytes(approval()))
+    store.put(store_layout.approvals("other", used), record_bytes(approval()))
     with pytest.raises(LedgerCorrupt, match="was changed after it was given"):
         read_approvals(store, "other")
 
@@ -161,7 +161,7 @@ def test_a_raised_cap_names_its_approval(store, used):
     more = write_approval(store, approval("8", at=1))
     assert ledger.set_cap("run", Decimal("8"), more).entry.approval == more
     verify(store, {})
-    (store.root / store_layout.approval("run", more)).unlink()
+    (store.root / store_layout.approvals("run", more)).unlink()
     with pytest.raises(LedgerCorrupt, match="run/00000002"):
         verify(store, {})
 

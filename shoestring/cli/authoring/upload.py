@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import typer
 import yaml
 
+from shoestring.backends.argo import TEMPLATE
 from shoestring.cli.authoring.cron import kfp_cron
-from shoestring.cli.local_paths import warn_of_local_paths
 from shoestring.cli.options import (
     DEFAULT_NAMESPACE,
     BudgetOption,
@@ -23,6 +23,7 @@ from shoestring.cli.options import (
     budget_from_option,
 )
 from shoestring.cli.run_end import print_run_end
+from shoestring.cli.sent_recipes import check_sent
 from shoestring.cli.world_source import WorldSource
 from shoestring.config.world import World
 from shoestring.config.yaml_files import read_text
@@ -30,6 +31,7 @@ from shoestring.core import store_layout
 from shoestring.core.errors import ShoestringError, UnknownName, UsageError
 from shoestring.core.interfaces import Store
 from shoestring.data.recipe_files import find_recipe
+from shoestring.data.run_records import read_step_error
 from shoestring.data.scratch.temporary_folders import temporary_folder
 from shoestring.reporting.run_reader import read_run_story
 from shoestring.reporting.summary import RunSummary, summarise_run
@@ -64,12 +66,13 @@ def run_arguments(
     run_id: str | None,
     has_run: bool,
     takes_recipe: bool,
+    pipeline: str,
 ) -> dict[str, Any]:
-    """Return the arguments of a run on the server, and warn of what its pods do not see. The recipe's values
-    replace missing options; a pipeline of commands takes no recipe.
+    """Return the arguments of a run of a pipeline on the server, once its recipe is checked as far as it can
+    be from here. The recipe's values replace missing options; a pipeline of commands takes no recipe.
 
     Raises:
-        UsageError, UnknownName, RecipeError.
+        UsageError, UnknownName, RecipeError, DataError.
     """
     given = (("deadline_s", deadline), ("seed", seed), ("run_id", run_id))
     facts = {name: value for name, value in given if value is not None}
@@ -86,7 +89,7 @@ def run_arguments(
         raise UsageError("name the recipe to run: --recipe NAME, or the path of your own .yaml")
     found = find_recipe(recipe)
     budget_usd = budget_from_option(budget) or found.budget_usd
-    warn_of_local_paths(found)
+    check_sent(found, trains=pipeline == TEMPLATE)
     return {"recipe": found.model_dump_json(), "budget_usd": str(budget_usd), **facts}
 
 
@@ -113,13 +116,12 @@ def read_pipeline(path: Path) -> tuple[str, bool]:
 
 
 def upload_file(client: Any, server: Any, file: Path | None, name: str) -> Any:
-    """Upload the compiled pipeline, or else the built-in one. `name`: empty for the built-in name."""
+    """Upload the compiled pipeline, or else the built-in one, under a name."""
     from shoestring.pipelines.kubeflow import PIPELINES, write
     from shoestring.pipelines.upload import upload as send
 
     with temporary_folder() as folder:
-        compiled = file or write(PIPELINES["train"], folder / "train.yaml")
-        return send(client, server, compiled, name or PIPELINES["train"].name)
+        return send(client, server, file or write(PIPELINES["train"], folder / "train.yaml"), name)
 
 
 HostOption = Annotated[
@@ -186,12 +188,12 @@ def upload(
     """
     when = kfp_cron(cron) if cron is not None else ""
     check_run_options(run, cron, run_id, wait)
-    own_name, takes_recipe = read_pipeline(file) if file else ("", True)
-    arguments = run_arguments(recipe, budget, deadline, seed, run_id, run or bool(when), takes_recipe)
+    named, takes_recipe = read_pipeline(file) if file else (TEMPLATE, True)
+    arguments = run_arguments(recipe, budget, deadline, seed, run_id, run or bool(when), takes_recipe, named)
     where = namespace or KUBEFLOW_NAMESPACE
     opened = open_for_summary(WorldSource(world, store, on, where if on else DEFAULT_NAMESPACE), wait)
     client, server = connect_to(host, namespace, token_env)
-    uploaded = upload_file(client, server, file, name.strip() or own_name)
+    uploaded = upload_file(client, server, file, name.strip() or named)
     started, links = start_runs(client, server, uploaded, arguments, run, when)
     facts = {key: getattr(uploaded, key) for key in UPLOADED_KEYS} | started
     state = "uploaded" if uploaded.is_new else "exists already"
@@ -199,7 +201,7 @@ def upload(
     if wait:
         typer.echo(lines, err=as_json)
         end = end_state(client, server, facts["run_id"], f"--on {on or 'CONTEXT'} --namespace {where}")
-        print_end(end, facts, opened, as_json)
+        print_end(end, facts, run_id or facts["run_id"], opened, as_json)
     else:
         typer.echo(json.dumps(facts) if as_json else lines)
 
@@ -262,14 +264,18 @@ def end_state(client: Any, server: Any, job_id: str, where: str) -> Any:
         raise
 
 
-def print_end(state: str, facts: dict[str, Any], opened: World | None, as_json: bool) -> None:
+def print_end(state: str, facts: dict[str, Any], run_id: str, opened: World | None, as_json: bool) -> None:
     """Print how the run ended, and exit with 1 unless it succeeded.
 
-    `opened`: the world that it writes to, from which its summary is printed.
+    `run_id`: the id that its steps were given. `opened`: the world that it writes to, from which its summary
+    is printed, or why it was never begun.
     """
     summary = None if opened is None else stored_summary(opened.store, facts["run_id"])
     if state != "SUCCEEDED":
-        typer.echo(f"shoestring: Kubeflow reports the run as {state}; its steps are at the link", err=True)
+        # A summary holds the reason itself.
+        error = read_step_error(opened.store, run_id) if opened and not summary else None
+        why = f": {error.reason}" if error else "; its steps are at the link"
+        typer.echo(f"shoestring: Kubeflow reports the run as {state}{why}", err=True)
     if as_json:
         found = summary and summary.model_dump(mode="json")
         typer.echo(json.dumps(facts | {"state": state, "summary": found}))

@@ -9,7 +9,7 @@ import typer
 
 from shoestring.cli.options import RunIdOption, WorldPathOption
 from shoestring.config.world import World
-from shoestring.core.errors import Refused, UsageError
+from shoestring.core.errors import DataError, Refused, UsageError
 from shoestring.core.text import join_names
 from shoestring.data.storage.import_closure import sources_read_once
 from shoestring.routing.decision import Decision
@@ -17,7 +17,7 @@ from shoestring.routing.pages.explain import as_markdown, as_text
 from shoestring.routing.placement import argo_patch
 from shoestring.runtime.admission.first_request import RunRequest
 from shoestring.runtime.admission.stage_request import StageInputs
-from shoestring.runtime.open_world import open_world
+from shoestring.runtime.engine_step import engine_step
 from shoestring.runtime.route_step.engine_request import parse_run_request
 from shoestring.runtime.route_step.pod_deadline import pod_deadline_s
 from shoestring.runtime.route_step.route import route as route_stage
@@ -47,13 +47,12 @@ def route(
     decision_path = out / "decision.json"
     inputs, paths = StageInputs(upstream, side_input), (str(decision_path), str(out / "page.md"))
     try:
-        opened = open_world(world)
-        request = parse_run_request(needs, run_id, recipe, budget, deadline, seed, "")
-        with sources_read_once():
+        with engine_step(world, run_id, "route") as opened, sources_read_once():
+            request = parse_run_request(needs, run_id, recipe, budget, deadline, seed, "")
             if request.may_return_all and return_all(opened, request, out):
                 return
             values = route_stage(opened, request, inputs, *paths)
-    except (Refused, UsageError):
+    except (Refused, UsageError, DataError):
         (out / "refused").write_text("yes")
         raise
     decision = Decision.model_validate_json(decision_path.read_bytes())

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from shoestring.cli.options import RunIdOption, WorldPathOption
-from shoestring.runtime.open_world import open_world
+from shoestring.runtime.engine_step import engine_step
 from shoestring.runtime.settlement.settle import finish
 
 
@@ -18,4 +18,5 @@ def settle(
     world: WorldPathOption = "",
 ) -> None:
     """Settle and close a run, and write its summary and report."""
-    finish(open_world(world), run_id, page, summary)
+    with engine_step(world, run_id, "settle") as opened:
+        finish(opened, run_id, page, summary)

@@ -44,7 +44,7 @@ def stage(
     run_id = run_id or job_id
     if argv:
         command = Command(argv=tuple(argv), grace_s=grace, outputs=named_values("--output", outputs, "FILE"))
-        run_command(command, world=world, run_id=run_id, decision_key=decision_key)
+        run_command(name, command, world=world, run_id=run_id, decision_key=decision_key)
         return
     if not origin and name not in stage_names():
         raise UnknownName("stage", name, stage_names())

@@ -18,7 +18,7 @@ from shoestring.config.world import World
 from shoestring.core import store_layout
 from shoestring.core.errors import ClusterError, UnknownName
 from shoestring.core.interfaces import Clock
-from shoestring.data.run_records import open_run
+from shoestring.data.run_records import open_run, read_step_error
 from shoestring.reporting.run_reader import read_run_story
 from shoestring.reporting.runs.run_list import interrupted_reason, launcher_is_gone
 from shoestring.reporting.summary import summarise_run
@@ -75,9 +75,10 @@ def follow_on_cluster(source: WorldSource, run: str, found: RunWorkflow | None, 
         summary = summarise_run(read_run_story(opened.store, run_id))
         print_run_end(summary, f"in its store, {store_layout.report(run_id)}", (), as_json)
     elif has_ended():
-        raise ClusterError(
-            f"{run_id} has ended on its engine, and its exit step did not settle it: the reaper closes it"
-        )
+        error = read_step_error(opened.store, run_id)
+        why = f" ({error.step}: {error.reason})" if error else ""
+        ended = f"{run_id} has ended on its engine, and its exit step did not settle it{why}"
+        raise ClusterError(f"{ended}: the reaper closes it")
 
 
 def workflow_end(source: WorldSource, found: RunWorkflow | None, clock: Clock) -> Callable[[], bool]:
@@ -116,6 +117,8 @@ def wait_for_record(opened: World, run: str, has_ended: Callable[[], bool], *, i
         try:
             return open_run(opened.store, named_run_id(opened.store, run)).run_id
         except UnknownName:
+            if (is_over or not is_known) and (error := read_step_error(opened.store, run)):
+                raise ClusterError(f"{run} was never begun: {error.reason}") from None
             if not is_known:
                 raise
         if is_over:

@@ -5,7 +5,7 @@ deciding.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from decimal import Decimal
 
@@ -15,7 +15,8 @@ from shoestring.core.errors import BudgetTooSmall, DeadlineTooShort, RecipeError
 from shoestring.core.interfaces import Store
 from shoestring.core.pod_ref import LAUNCHER_VARIABLE, PodRef
 from shoestring.core.record import record_bytes
-from shoestring.data.job import Task
+from shoestring.core.types import Need
+from shoestring.data.job import Job, Task
 from shoestring.data.run_records import Run, RunRecord, RunStart, open_run, read_record
 from shoestring.routing.decide import with_family
 from shoestring.routing.decision import Decision
@@ -54,10 +55,10 @@ from shoestring.spending.ledger.account import AccountState
 from shoestring.spending.ledger.ledger import Ledger
 
 
-def check_stage_names(request: RunRequest) -> None:
-    """Raise RecipeError if the recipe has a budget for a stage that does not exist."""
-    stages = [need.stage for need in request.needs]
-    if unknown := sorted(set(request.job.stage_budgets_usd) - set(stages)):
+def check_stage_names(job: Job, needs: Iterable[Need]) -> None:
+    """Raise RecipeError if a job has a budget for a stage that does not exist."""
+    stages = [need.stage for need in needs]
+    if unknown := sorted(set(job.stage_budgets_usd) - set(stages)):
         raise RecipeError(
             f"the recipe has a budget for {', '.join(unknown)}; the stages are {', '.join(stages)}"
         )
@@ -73,7 +74,7 @@ def check_recipe(world: World, request: RunRequest) -> None:
     campaign, known = request.job.campaign, sorted(world.budgets.campaigns)
     if campaign and campaign not in known:
         raise UnknownName("campaign", campaign, known)
-    check_stage_names(request)
+    check_stage_names(request.job, request.needs)
 
 
 def admission_decision(
@@ -88,7 +89,7 @@ def admission_decision(
         RecipeError: the recipe has a budget for a stage that does not exist.
     """
     check_run_limits(world, request.budget_usd, request.job.campaign)
-    check_stage_names(request)
+    check_stage_names(request.job, request.needs)
     request_at_start = stage_request_at_start(world, request, spent_usd, stage_budgets)
     question = with_family(build_question(world, request_at_start))
     return decide_with_headroom(question, enumerate_offers(question), world.policy)

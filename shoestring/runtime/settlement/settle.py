@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
+from html import escape
 from pathlib import Path
 
 from shoestring.config.world import World
 from shoestring.core import store_layout
 from shoestring.core.errors import ShoestringError, UnknownName
 from shoestring.core.interfaces import Store
-from shoestring.data.run_records import Run, RunStart, open_run
+from shoestring.data.run_records import Run, RunStart, open_run, read_step_error
 from shoestring.reporting.publish import publish
 from shoestring.runtime.admission.stage_budgets import account_states
 from shoestring.runtime.records.engine_times import record_engine_times
@@ -164,15 +165,16 @@ def finish(world: World, run_id: str, page_path: str, summary_path: str) -> None
     """Do the exit step, and write the run's report and summary into the store, and to the paths that are not
     empty.
 
-    A run that its first route step refused to begin has no record. There is nothing to settle then, and the
+    A run that its first route step did not begin has no record. There is nothing to settle then, and the
     summary is empty: an error of this step would hide the reason that the route step gave.
     """
     try:
         run = open_run(world.store, run_id)
     except UnknownName:
-        page = f"{run_id} was never begun, so there is nothing to settle: see its first route step"
-        summary = b""
-        print(page, flush=True)
+        error = read_step_error(world.store, run_id)
+        why = error.reason if error else "see its first route step"
+        print(never_begun := f"{run_id} was never begun, so there is nothing to settle: {why}", flush=True)
+        page, summary = f"<p>{escape(never_begun)}</p>\n", b""
     else:
         for message in exit_step(world, run):
             print(message, flush=True)

@@ -78,7 +78,7 @@ def export_accounts(store: Store, folder: Path, *accounts: str) -> None:
         for hashed in chain.entries:
             _write(folder, store_layout.ledger_entry(name, hashed.entry.number), record_bytes(hashed))
             if hashed.entry.approval is not None:
-                key = store_layout.approval(name.partition(".")[0], hashed.entry.approval)
+                key = store_layout.approvals(name.partition(".")[0], hashed.entry.approval)
                 _write(folder, key, store.fetch(key).read_bytes())
         head = HeadHint(number=chain.account.number, sha256=chain.account.head)
         _write(folder, store_layout.ledger_head(name), record_bytes(head))
