@@ -36,6 +36,7 @@ from shoestring.training.curve import TrainingCurve
 
 StageState = Literal["waiting", "placed", "running", "done", "reused", "stopped", "failed", "lost", "refused"]
 RunStatus = Literal["done", "refused", "failed", "stopped", "running"]
+DONE: tuple[StageState, ...] = ("done", "reused")
 ZERO_USD = usd("0")
 
 
@@ -165,14 +166,27 @@ class RunStory:
 
     @property
     def status(self) -> RunStatus:
-        """The state of the last attempt; while an account is open, the run counts as running."""
-        if self.stages and all(stage.state in ("done", "reused") for stage in self.stages):
+        """The state of `deciding_attempt`; while an account is open, the run counts as running."""
+        if self.stages and all(stage.state in DONE for stage in self.stages):
             return "done"
         if self.start_accounts and not self.start_accounts[-1].account.closed:
             return "running"
         if not any(attempt.decision.choice for attempt in self.attempts) and (self.attempts or self.refusal):
             return "refused"
-        return "failed" if self.attempts and self.attempts[-1].state in ("failed", "lost") else "stopped"
+        deciding = self.deciding_attempt
+        return "failed" if deciding and deciding.state in ("failed", "lost") else "stopped"
+
+    @property
+    def deciding_attempt(self) -> AttemptStory | None:
+        """The last attempt. Where that is done, another branch may have failed or stopped before: the last
+        such attempt of the same start. None: there is no attempt.
+        """
+        if not self.attempts:
+            return None
+        last = self.attempts[-1]
+        ends = [stage.last_attempt for stage in self.stages]
+        own = [each for each in self.attempts if each in ends and each.start_account == last.start_account]
+        return next((each for each in reversed(own) if each.state not in DONE), last)
 
     @property
     def budget_usd(self) -> Decimal:

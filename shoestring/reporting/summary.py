@@ -182,13 +182,10 @@ def end_reason(story: RunStory) -> str:
     """Return why a run was refused, or ended before it was done; empty if it is done or running."""
     if story.status in ("done", "running"):
         return ""
-    if not story.attempts:
-        return (
-            story.refusal.reason
-            if story.refusal
-            else with_error("the run started, but no stage was routed", story.error)
-        )
-    last = story.attempts[-1]
+    last = story.deciding_attempt
+    if last is None:
+        not_routed = with_error("the run started, but no stage was routed", story.error)
+        return story.refusal.reason if story.refusal else not_routed
     if last.state == "refused":
         return refusal_text(last)
     outcome = {"failed": "failed", "lost": "was lost without a message", "stopped": "stopped"}.get(last.state)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from recorded_evaluation import PRIOR, score_with_interval, scorecard
-from recorded_run import RUN_ID, STAGES, Recording
+from recorded_run import ROWS, RUN_ID, STAGES, Recording
 from run_stories import (
     STORIES,
     Story,
@@ -153,6 +153,25 @@ def test_a_run_whose_step_ended_in_an_error_gives_it_as_the_reason(tmp_path: Pat
     assert summary_of(unrouted).reason == "the run started, but no stage was routed: no column x"
     step_error(finished := done(tmp_path / "done"), "route")
     assert summary_of(finished).reason == ""
+
+
+def test_a_run_whose_branch_failed_before_another_was_done_is_failed_until_it_is_started_again(
+    tmp_path: Path,
+) -> None:
+    run = Recording(tmp_path)
+    run.start()
+    run.route("ingest")
+    run.end(6.1, "failed", "exit code 1")
+    run.route("preprocess")
+    run.end(3.0, rows=ROWS)
+    run.close()
+    summary = summary_of(run)
+    assert (summary.status, summary.reason) == ("failed", "ingest failed: exit code 1")
+    run.start()
+    run.route("preprocess", cached="cache/1.json")
+    run.end(0.2, rows=ROWS)
+    run.close()
+    assert summary_of(run).status == "stopped"
 
 
 def test_a_run_ended_by_sigterm_is_stopped(tmp_path: Path) -> None:
