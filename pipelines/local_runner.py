@@ -14,10 +14,12 @@ from typing import Any, TextIO
 from shoestring.core.errors import UsageError
 from shoestring.data.scratch.temporary_folders import temporary_folder
 from shoestring.pipelines.external_containers import PYTHON_COMPONENT
+from shoestring.pipelines.failed_tasks import TRACEBACK, error_lines, name_stages, reported_failures
 from shoestring.pipelines.kept_training import compiled_training
 from shoestring.pipelines.step_server import forked_steps
 
-TRACEBACK, SENTENCE = "Traceback (most recent call last):", "shoestring: "
+SENTENCE = "shoestring: "
+"""Begins the line with which a step of Shoestring ends in an error."""
 END_LINES = 20
 
 
@@ -45,6 +47,7 @@ def run_locally(
         log.open("a", encoding="utf-8", buffering=1) as out,
         redirect_output(out),
         forked_steps(started),
+        reported_failures(log),
     ):
         # Imported while the server of the steps starts.
         from kfp import components, local
@@ -52,6 +55,7 @@ def run_locally(
         local.init(runner=local.SubprocessRunner(use_venv=False), pipeline_root=str(folder / "artifacts"))
         run = components.load_component_from_file(str(compiled_in(folder, pipeline)))
         drop_retries(run)
+        name_stages(run)
         try:
             run(**arguments)
         except RuntimeError as error:
@@ -105,12 +109,7 @@ def first_error(log: Path) -> str:
     if begin is None:
         sentence = next((line.strip() for line in lines if line.lstrip().startswith(SENTENCE)), "")
         return "\n".join([*filter(None, [sentence]), *lines[-END_LINES:], f"the whole log: {log}"])
-    depth = len(lines[begin]) - len(lines[begin].lstrip())
-    end = next(
-        (number for number in range(begin + 1, len(lines)) if not lines[number][depth : depth + 1].isspace()),
-        len(lines) - 1,
-    )
-    frames = [line[depth:] for line in lines[begin : end + 1]]
+    frames = error_lines(lines, begin)
     return "\n".join([frames[-1], "", *frames, "", f"the whole log: {log}"])
 
 

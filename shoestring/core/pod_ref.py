@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 LAUNCHER_VARIABLE = "SHOESTRING_LAUNCHER"
 """Refers to the launcher of the run that a process works for."""
+FAILED_TASKS_VARIABLE = "SHOESTRING_FAILED_TASKS"
+"""Gives a step of the local engine what failed before it: a JSON object, from the label of a stage's pod to
+the reason."""
 UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 

@@ -76,9 +76,13 @@ def _stop_reasons(evidence: EndEvidence) -> str:
 
 
 def _exit_reason(evidence: EndEvidence) -> str:
-    code = evidence.exit_code or 0
-    how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+    how = exit_text(evidence.exit_code or 0)
     return f"{evidence.stage}'s {NO_RESULT} ({how}); a resumed run continues from its checkpoint"
+
+
+def exit_text(exit_code: int) -> str:
+    """Return how a process ended. `exit_code`: negative for a signal."""
+    return f"killed by {signal.Signals(-exit_code).name}" if exit_code < 0 else f"exit code {exit_code}"
 
 
 def _lost_reason(evidence: EndEvidence) -> str:
