@@ -117,7 +117,7 @@ class BudgetedRun:
         where = ["--world", str(self.world), "--store", str(self.store)]
         with (self.folder / "output.txt").open("ab") as output:
             return subprocess.Popen(
-                [*SHOESTRING, "exec", *words[:2], *where, *words[2:]],
+                [*SHOESTRING, "exec", *where, *words],
                 stdout=output,
                 stderr=output,
                 cwd=self.folder,

@@ -26,6 +26,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -166,23 +167,24 @@ def check_worlds(seed: int, refusals: int, processes: int) -> Counter[str]:
 def check_commands(world_file: Path, rng: np.random.Generator, counts: Counter[str]) -> None:
     """Refuse one request of the commands, and submit what is named, and 1% less."""
 
-    def exit_code(command: str, **limits: object) -> tuple[int, str]:
-        options = [text for name, value in limits.items() for text in (f"--{name}", str(value))]
-        line = [sys.executable, "-m", "shoestring", command, "flights", "--json", "--world", str(world_file)]
-        ran = subprocess.run([*line, *options], capture_output=True, text=True, cwd=world_file.parent)
+    def exit_code(command: str, limits: Mapping[str, object]) -> tuple[int, str]:
+        options = ["--budget", str(limits["budget"]), "--deadline", str(limits["deadline"])]
+        where = ["--json", "--world", str(world_file)]
+        line = [sys.executable, "-m", "shoestring", command, "flights", *options, *where]
+        ran = subprocess.run(line, capture_output=True, text=True, cwd=world_file.parent)
         return ran.returncode, ran.stdout
 
     ample, short = {"budget": "100", "deadline": "100000"}, {"budget": "0.0001", "deadline": "9"}
     name = str(rng.choice(["budget", "deadline"]))
     field = "smallest_budget_usd" if name == "budget" else "smallest_deadline_s"
-    code, out = exit_code("plan", **ample | {name: short[name]})
+    code, out = exit_code("plan", ample | {name: short[name]})
     named = json.loads(out)[field]
     less = f"{Decimal(str(named)) * Decimal('0.99'):f}"
-    by_run, run_out = exit_code("run", **ample | {name: less})
+    by_run, run_out = exit_code("run", ample | {name: less})
     codes = (
         code,
-        exit_code("plan", **ample | {name: named})[0],
-        exit_code("plan", **ample | {name: less})[0],
+        exit_code("plan", ample | {name: named})[0],
+        exit_code("plan", ample | {name: less})[0],
         by_run,
     )
     # A refused run's summary has a field for the budget only; its deadline is in the reason.
@@ -207,8 +209,9 @@ def check_spot_run(rng: np.random.Generator, counts: Counter[str]) -> None:
         (folder / "planes.yaml").write_text(PLANES)
 
         def run(command: str, budget: str) -> dict[str, Any]:
-            line = [sys.executable, "-m", "shoestring", command, "planes.yaml", "--budget", budget, "--json"]
-            ran = subprocess.run([*line, "--world", "world.yaml"], capture_output=True, cwd=folder)
+            where = ["--json", "--world", "world.yaml"]
+            line = [sys.executable, "-m", "shoestring", command, "planes.yaml", "--budget", budget, *where]
+            ran = subprocess.run(line, capture_output=True, cwd=folder)
             return dict(json.loads(ran.stdout))
 
         named = Decimal(run("plan", "0.00001")["smallest_budget_usd"])

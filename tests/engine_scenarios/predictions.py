@@ -120,6 +120,6 @@ def check_predictions(engine: Engine, run: StartedRun, rows: NewRows, model_run:
     assert told in (out / "report.html").read_text()
     data, here = engine.scratch / f"{run.run_id}.csv", engine.scratch / f"{run.run_id}.parquet"
     pa.csv.write_csv(rows.table, data)
-    keep = [word for name in KEPT for word in ("--keep", name)]
+    keep = ("--keep", KEPT[0], "--keep", KEPT[1])
     engine.read("predict", model_run, str(data), "--out", str(here), *keep)
     check_same_predictions(pq.read_table(here), stored)
