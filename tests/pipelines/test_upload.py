@@ -108,7 +108,7 @@ def test_the_command_prints_only_json_on_stdout(serve: Serve, tmp_path: Path) ->
     ran = shoestring(
         "upload", "--host", server.host, "--run", "--recipe", "flights", "--json", env={"HOME": str(tmp_path)}
     )
-    assert (ran.code, ran.err) == (0, "")
+    assert (ran.code, len(ran.err.splitlines())) == (0, 2)
     assert set(ran.json) == {"pipeline", "pipeline_id", "version", "version_id", "run_id"}
 
 

@@ -80,7 +80,8 @@ def test_each_path_of_a_recipe_is_warned_of_and_json_stays_alone_on_stdout(
     ran = serve().upload(*option, "--recipe", str(tmp_path / "mine.yaml"), "--json")
     assert ran.code == 0, ran.err
     assert ran.json["version_id"] == "pipeline_version-1"
-    warnings = ran.err.splitlines()
+    # After them come the version and the link.
+    warnings = ran.err.splitlines()[:-2]
     assert [line.partition(" in their image")[0] for line in warnings] == [
         f"warning: the pods read the table rows at {tmp_path / 'rows.csv'}",
         "warning: the pods read the table shops at /data/shops",
@@ -197,6 +198,27 @@ def test_a_server_that_stays_away_or_refuses_ends_the_wait_with_the_command_that
 def test_waiting_prints_one_json_object_on_stdout(serve: Serve) -> None:
     ran = serve("--states", "FAILED").upload("--run", "--recipe", "flights", "--wait", "--json")
     assert (ran.code, ran.json["run_id"], ran.json["state"]) == (1, "run-1", "FAILED")
+
+
+@pytest.mark.parametrize("waits", [(), ("--wait",)], ids=["started", "waited for"])
+def test_the_version_and_the_link_are_on_stdout_and_with_json_on_stderr(
+    serve: Serve, waits: tuple[str, ...]
+) -> None:
+    server = serve("--states", "SUCCEEDED,SUCCEEDED")
+    text, as_json = (
+        server.upload("--run", "--recipe", "flights", *waits, *more) for more in ((), ("--json",))
+    )
+    found = as_json.json
+    version = f"{found['pipeline']}: version {found['version']}"
+    assert text.out.splitlines()[:2] == [
+        f"{version} uploaded",
+        f"run: {server.host}/#/runs/details/run-1",
+    ]
+    assert text.err == ""
+    assert as_json.err.splitlines() == [
+        f"{version} exists already",
+        f"run: {server.host}/#/runs/details/run-2",
+    ]
 
 
 def test_a_schedule_replaces_the_earlier_one(serve: Serve) -> None:

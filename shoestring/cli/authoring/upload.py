@@ -182,9 +182,9 @@ def upload(
     cron: CronOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Upload the pipeline to a Kubeflow server, and run it.
+    """Upload the pipeline to a Kubeflow server, and run it once or on a schedule.
 
-    A changed pipeline becomes a new version. It runs once, or on a schedule.
+    A changed pipeline becomes a new version. With --json, its line and those of the links are on stderr.
     """
     when = kfp_cron(cron) if cron is not None else ""
     check_run_options(run, cron, run_id, wait)
@@ -198,12 +198,12 @@ def upload(
     facts = {key: getattr(uploaded, key) for key in UPLOADED_KEYS} | started
     state = "uploaded" if uploaded.is_new else "exists already"
     lines = "\n".join([f"{uploaded.pipeline}: version {uploaded.version} {state}", *links])
+    typer.echo(lines, err=as_json)
     if wait:
-        typer.echo(lines, err=as_json)
         end = end_state(client, server, facts["run_id"], f"--on {on or 'CONTEXT'} --namespace {where}")
         print_end(end, facts, run_id or facts["run_id"], opened, as_json)
-    else:
-        typer.echo(json.dumps(facts) if as_json else lines)
+    elif as_json:
+        typer.echo(json.dumps(facts))
 
 
 def without_kfp(error: ImportError) -> UsageError:
