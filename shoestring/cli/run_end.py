@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
+import json
 
 import typer
 
-from shoestring.core.record import record_bytes
 from shoestring.reporting.summary import RunSummary, engine_text
 
 
@@ -16,7 +15,8 @@ def print_run_end(summary: RunSummary, report: str, hints: tuple[str, ...], as_j
     `report`: where the report is. `hints`: what the user can do about a run that did not finish.
     """
     if as_json:
-        sys.stdout.buffer.write(record_bytes(summary))
+        # In one line, since those of `watch` come before it.
+        typer.echo(json.dumps(summary.model_dump(mode="json"), sort_keys=True))
     elif summary.status != "refused":
         spent = f"${summary.spent_usd} of ${summary.budget_usd}"
         quality = ", ".join(f"{name} {value:.4f}" for name, value in summary.quality.items())

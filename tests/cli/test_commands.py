@@ -219,18 +219,23 @@ def test_a_report_is_written_again_with_all_files(finished: Finished, tmp_path: 
 def test_watching_a_finished_run_prints_its_stages_and_returns(finished: Finished) -> None:
     result = finished.again("watch", run_id(finished))
     assert result.code == 0
-    assert [line.split(":")[0] for line in result.out.splitlines()] == [
+    lines = result.out.splitlines()
+    stages, end = lines[:5], lines[5:]
+    assert [line.split(":")[0] for line in stages] == [
         "ingest",
         "preprocess",
         "train",
         "evaluate",
         "overhead",
     ]
-    stated = [Decimal(re.findall(r"\$([\d.]+)", line)[0]) for line in result.out.splitlines()]
+    stated = [Decimal(re.findall(r"\$([\d.]+)", line)[0]) for line in stages]
     assert sum(stated) == Decimal(finished.ran.json["spent_usd"])
+    assert end[0].startswith(f"{run_id(finished)}: done, ${finished.ran.json['spent_usd']} of $")
+    assert f"report: in its store, runs/{run_id(finished)}/report.html" in end
     ran = finished.again("watch", run_id(finished), "--json")
-    last = json.loads(ran.out.splitlines()[-1])
+    *_, last, summary = map(json.loads, ran.out.splitlines())
     assert (last["stage"], last["state"], last["spent_usd"]) == (None, "done", finished.ran.json["spent_usd"])
+    assert summary == finished.ran.json
 
 
 def test_json_output_is_json_alone_even_for_a_refusal(finished: Finished) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from commands import shoestring
 from recorded_run import RUN_ID
 from run_stories import running
 
@@ -55,3 +56,10 @@ def test_a_run_whose_launcher_lives_or_is_not_known_is_running(
 ) -> None:
     _, found = launched_by(launcher, tmp_path)
     assert (found.status, found.reason) == ("running", "")
+
+
+def test_watching_an_interrupted_run_ends_with_1_and_without_its_end(laptop: Path, tmp_path: Path) -> None:
+    launched_by(ended_process(), tmp_path)
+    ran = shoestring("watch", RUN_ID, "--world", laptop, "--store", tmp_path)
+    assert (ran.code, ran.err.startswith(f"{RUN_ID} is interrupted: the process")) == (1, True)
+    assert "spent" not in ran.out

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections.abc import Callable
 
@@ -30,10 +29,12 @@ POLL_INTERVAL_S = 2.0
 
 @takes_world
 def watch(run_id: str, source: WorldSource = DEFAULT_WORLD, as_json: JsonOption = False) -> None:
-    """Follow a run live, by its id or by Kubeflow's id of it.
+    """Follow a run live to its end, by its id or by Kubeflow's id of it.
 
     The view shows what the pods of the run write to the store. With --on, a run on Argo Workflows is shown as
-    the cluster reports it.
+    the cluster reports it. The end of a run, also of one that was over before, is printed as `run` prints it,
+    with --json as the last line. The exit code is 0 if the run is done, else 1. Ctrl-C ends the watching, not
+    the run.
     """
     source.check()
     if source.on is not None:
@@ -49,17 +50,24 @@ def watch(run_id: str, source: WorldSource = DEFAULT_WORLD, as_json: JsonOption 
     def abandoned() -> bool:
         return launcher_is_gone(opened.cluster, run)
 
-    status = follow_in_store(opened, run.run_id, abandoned, as_json)
-    if status == "running" and abandoned():
+    follow_in_store(opened, run.run_id, abandoned, as_json)
+    if abandoned():
         typer.echo(f"{run.run_id} is interrupted: {interrupted_reason(run.record)}", err=True)
         raise typer.Exit(1)
 
 
-def follow_in_store(opened: World, run_id: str, done: Callable[[], bool], as_json: bool) -> str:
-    """Follow a run in the store until it is over or `done()`; return its status."""
-    with contextlib.suppress(KeyboardInterrupt):
+def follow_in_store(opened: World, run_id: str, done: Callable[[], bool], as_json: bool) -> None:
+    """Follow a run in the store until it is over or `done()`. If it is over, print its end and exit with its
+    code; after Ctrl-C, exit.
+    """
+    try:
         follow(opened.store, run_id, opened.clock, done, sys.stdout, as_json=as_json)
-    return summarise_run(read_run_story(opened.store, run_id)).status
+    except KeyboardInterrupt:
+        raise typer.Exit from None
+    summary = summarise_run(read_run_story(opened.store, run_id))
+    if summary.status != "running":
+        print_run_end(summary, f"in its store, {store_layout.report(run_id)}", (), as_json)
+        raise typer.Exit
 
 
 def follow_on_cluster(source: WorldSource, run: str, found: RunWorkflow | None, as_json: bool) -> None:
@@ -70,11 +78,8 @@ def follow_on_cluster(source: WorldSource, run: str, found: RunWorkflow | None, 
     opened = source.open()
     has_ended = workflow_end(source, found, opened.clock)
     run_id = wait_for_record(opened, found.run_id if found else run, has_ended, is_known=found is not None)
-    status = follow_in_store(opened, run_id, has_ended, as_json)
-    if status != "running":
-        summary = summarise_run(read_run_story(opened.store, run_id))
-        print_run_end(summary, f"in its store, {store_layout.report(run_id)}", (), as_json)
-    elif has_ended():
+    follow_in_store(opened, run_id, has_ended, as_json)
+    if has_ended():
         error = read_step_error(opened.store, run_id)
         why = f" ({error.step}: {error.reason})" if error else ""
         ended = f"{run_id} has ended on its engine, and its exit step did not settle it{why}"

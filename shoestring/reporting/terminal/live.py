@@ -26,7 +26,6 @@ from shoestring.reporting.stage_lines import (
     quality_text,
     stage_lines,
 )
-from shoestring.reporting.summary import end_reason
 from shoestring.reporting.terminal.output import TerminalConsole
 
 POLL_INTERVAL_S = 0.5
@@ -84,8 +83,7 @@ class LiveView:
             )
         if story.overhead_usd:
             stages.add_row("overhead", "", "", "", number_text.dollars(story.overhead_usd))
-        reason = end_reason(story)
-        return Group(run, stages, reason) if reason else Group(run, stages)
+        return Group(run, stages)
 
 
 def _line_cells(line: StageLine, wide: bool) -> tuple[RenderableType, ...]:
