@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.core.errors import DataError, RecipeError, StoreFull
-from shoestring.core.types import Format
-from shoestring.data.transforms.ingest import ingest
+from shoestring.core.types import Format, StageOutcome
+from shoestring.data.storage import cache
+from shoestring.data.transforms.ingest import ingest, settings
 
 
 def of(folder: Path, text: str, name: str = "rows.csv") -> Path:
@@ -226,3 +227,13 @@ def test_a_full_disk_is_reported(tmp_path: Path) -> None:
     (tmp_path / "scratch/part").symlink_to("/dev/full")
     with pytest.raises((StoreFull, OSError), match=r"[Nn]o space left"):
         ingest(recipe, Format.ARROW, FolderStore(tmp_path / "store"), tmp_path / "scratch", quiet)
+
+
+def test_the_result_of_a_recipe_that_states_how_files_are_read_is_cached(tmp_path: Path) -> None:
+    path = of(tmp_path, "a,y\n" + numbers(50))
+    source = {"rows": {"path": path, "read": {"delimiter": ",", "missing": ["-999"]}}}
+    recipe = recipe_of(path, source=source)
+    result, _, store = ingested(recipe, tmp_path)
+    key, made_from = cache.cache_key("ingest", "", {}, settings(recipe), {})
+    cache.save_outcome(store, key, StageOutcome(key=result), made_from)
+    assert cache.find_outcome(store, key) == StageOutcome(key=result)

@@ -59,7 +59,9 @@ def settings(recipe: Recipe) -> dict[str, JsonValue]:
         "tables": [*sorted(recipe.source)],
     }
     read: dict[str, JsonValue] = {
-        name: each.read.model_dump() for name, each in recipe.source.items() if each.read is not None
+        name: each.read.model_dump(mode="json")
+        for name, each in recipe.source.items()
+        if each.read is not None
     }
     if read:
         found["read"] = read
