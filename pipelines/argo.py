@@ -9,6 +9,7 @@ needs no artifact repository.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from google.protobuf.json_format import MessageToDict
 
 from shoestring.config.world import WORLD_FILES
 from shoestring.config.yaml_loader import dump
+from shoestring.core.record import argument_json
 from shoestring.data.recipe_files import find_recipe
 from shoestring.pipelines.argo_templates import (
     container_defaults,
@@ -41,6 +43,10 @@ READ_BY = {
     "predict": ("", ""),
 }
 """The stages whose results a built-in stage reads: its data, and a second object."""
+
+OWN_REFERENCE = re.compile(r"\{\{(inputs|tasks\.[\w-]+\.outputs|workflow)\.parameters\.[\w-]+\}\}")
+"""A reference in a compiled container or in its inputs."""
+TEMPLATE = re.compile(r"\{\{[^{}]*(\}\})?")
 
 API_VERSION = "argoproj.io/v1alpha1"
 WORKFLOW_TTL_S = 86400
@@ -94,6 +100,21 @@ def workflow_template(pipeline: Any) -> Yaml:
     }
 
 
+def template_warnings(pipeline: Any) -> list[str]:
+    """Return a sentence for each external component in whose text Argo finds a template of its own."""
+    sentences = []
+    for stage in routed_stages(pipeline):
+        if isinstance(stage, ExternalStage):
+            words = [*stage.container["command"], *stage.container["args"], *stage.values.values()]
+            given = [*words, *(each.get("value", "") for each in stage.container["env"])]
+            if found := TEMPLATE.search("\n".join(OWN_REFERENCE.sub("", text) for text in given)):
+                sentences.append(
+                    f"Argo takes {found[0]} in the command, inputs or environment of {stage.name} for a "
+                    "template of its own: if it is not meant as one, keep it in a file of the image"
+                )
+    return sentences
+
+
 def returning_all(stages: list[Stage]) -> list[Stage]:
     """Return the stages, of which the first route step may return the results of all, if these are built-in
     stages in the order of the training, or the prediction alone: then what each of them reads is known.
@@ -106,7 +127,7 @@ def returning_all(stages: list[Stage]) -> list[Stage]:
     )
     if not stages or not as_built_in or any(not stage.after for stage in stages[1:]):
         return stages
-    needs = json.dumps(json.loads(stages[0].needs) | {"may_return_all": True}, separators=(",", ":"))
+    needs = argument_json(json.loads(stages[0].needs) | {"may_return_all": True})
     return [replace(stages[0], needs=needs), *stages[1:]]
 
 
@@ -155,14 +176,15 @@ def workflow_volumes() -> list[Yaml]:
 
 def workflow(template: str, recipe: str) -> Yaml:
     """Return a Workflow that runs a built-in recipe."""
-    arguments = {
-        "parameters": parameter_values({"recipe": find_recipe(recipe).model_dump_json(exclude_defaults=True)})
-    }
+    given = argument_json(find_recipe(recipe), exclude_defaults=True)
     return {
         "apiVersion": API_VERSION,
         "kind": "Workflow",
         "metadata": {"generateName": f"{recipe}-"},
-        "spec": {"workflowTemplateRef": {"name": template}, "arguments": arguments},
+        "spec": {
+            "workflowTemplateRef": {"name": template},
+            "arguments": {"parameters": parameter_values({"recipe": given})},
+        },
     }
 
 

@@ -7,13 +7,15 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from kfp.dsl.container_component_class import ContainerComponent
+from kfp.dsl.placeholders import convert_command_line_element_to_string
 from kfp.dsl.structures import InputSpec
 
 from shoestring.core.errors import UsageError
+from shoestring.core.record import digest
 from shoestring.data.job import Command
 
 Yaml = dict[str, Any]
@@ -29,6 +31,8 @@ PLACED_BY_ROUTER = {"nodeAffinity", "nodeSelector", "tolerations", "podMetadata"
 """What `routed()` sets for Kubeflow, and the router's patch on Argo."""
 
 PLACEHOLDER = re.compile(r"\{\{\$[^{}]*\}\}")
+BRACE = re.compile(rf"({PLACEHOLDER.pattern})|\{{(?=\{{)")
+"""A placeholder of KFP, or a brace before another one, at which an engine begins a template."""
 INPUT_PLACEHOLDER = re.compile(r"\{\{\$\.inputs\.parameters\['([^']+)'\]\}\}")
 OUTPUT_PLACEHOLDER = re.compile(r"\{\{\$\.outputs\.parameters\['([^']+)'\]\.output_file\}\}")
 METER_INPUTS = ("world", "run_id", "job_id", "decision_key")
@@ -81,8 +85,19 @@ def metered_component(component: Any, stage: str, grace_s: float) -> ContainerCo
     ]
     container = spec.implementation.container
     container.command = METER_COMMAND
-    container.args = ["stage", stage, *options, "--grace", f"{grace_s:g}", *outputs, "--", *words]
+    braces, words = without_templates([convert_command_line_element_to_string(word) for word in words])
+    container.args = ["stage", stage, *options, "--grace", f"{grace_s:g}", *outputs, *braces, "--", *words]
     return ContainerComponent(spec, component.pipeline_func)
+
+
+def without_templates(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the options of a meter, and the words of its command with KFP's placeholders as their only
+    templates: another text is there for each brace before a brace, and the meter puts the brace back.
+    """
+    # No input of the command has it by chance.
+    text = f"brace-{digest(' '.join(words).encode())[:12]}"
+    changed = [BRACE.sub(lambda found: found[1] or text, word) for word in words]
+    return (["--brace", text] if changed != words else []), changed
 
 
 def has_own_meter(spec: Any) -> bool:

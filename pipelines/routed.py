@@ -11,7 +11,7 @@ from kfp import dsl, kubernetes
 from shoestring.components.route import route
 from shoestring.components.settle import settle
 from shoestring.core.errors import UsageError
-from shoestring.core.record import SCHEMA_VERSION
+from shoestring.core.record import SCHEMA_VERSION, argument_json
 from shoestring.core.types import Need
 from shoestring.data.job import DEFAULT_GRACE_S, Job
 from shoestring.pipelines.external_containers import command_of, metered_component
@@ -91,7 +91,7 @@ def routed(
     remaining = remaining_stages(needs, origin, is_external and not metered)
     routing = router(run, with_command(remaining, run, component, metered), upstream, side_input)
     producers.precede(routing)
-    values = inputs | ({"origin": origin.model_dump_json()} if origin else {})
+    values = inputs | ({"origin": argument_json(origin)} if origin else {})
     make = command_task if metered else external_task if is_external else stage_task
     if metered:
         component = metered_component(component, stage, grace_of(needs[0]))
@@ -158,7 +158,7 @@ def router(run: RunParameters, needs: RemainingStages, upstream: Any, side_input
     """Return the task that routes the first stage of `needs`."""
     stage = needs.needs[0].stage
     task = route(
-        needs=needs.model_dump_json(exclude_defaults=True),
+        needs=argument_json(needs, exclude_defaults=True),
         world=run.world,
         run_id=run.run_id,
         job_id=dsl.PIPELINE_JOB_ID_PLACEHOLDER,

@@ -10,6 +10,7 @@ from google.protobuf.json_format import MessageToDict
 
 from shoestring.config.engines import Engine
 from shoestring.core.errors import UsageError
+from shoestring.core.record import argument_json
 from shoestring.pipelines.external_containers import (
     INPUT,
     INPUT_PLACEHOLDER,
@@ -122,7 +123,7 @@ def routed_stages(pipeline: Any) -> list[Stage]:
         _check_group(tasks[task])
         common = {
             "name": names[task],
-            "needs": json.dumps(needs[task] | {"engine": ENGINE}, separators=(",", ":")),
+            "needs": argument_json(needs[task] | {"engine": ENGINE}),
             "upstream": producer(values[router]["upstream"]),
             "side_input": producer(values[router]["side_input"]),
             "after": _stages_before(tasks[task], tasks[router], names),

@@ -33,7 +33,7 @@ from shoestring.cli.run_end import print_run_end
 from shoestring.cli.sent_recipes import check_sent
 from shoestring.config.world import World
 from shoestring.core.errors import ClusterError, NotAllowed, UnknownName, UsageError
-from shoestring.core.record import validation_message
+from shoestring.core.record import argument_json, validation_message
 from shoestring.data.recipe import Recipe
 from shoestring.data.run_records import open_run
 from shoestring.models.run_models import is_prediction
@@ -65,7 +65,7 @@ def run_on(
         check_sent(recipe, trains=name == TEMPLATE)
         name = recipe.name
         parameters = {
-            "recipe": recipe.model_dump_json(),
+            "recipe": argument_json(recipe),
             "budget_usd": str(budget_usd or recipe.budget_usd),
             "deadline_s": str(deadline_s or recipe.deadline_s or 0),
             "seed": str(recipe.seed if seed is None else seed),
@@ -188,7 +188,7 @@ def stored_run(world: World, run_id: str) -> EarlierRun:
     }
     if run.record.recipe is None:
         return EarlierRun(None, parameters, None)
-    parameters["recipe"] = run.record.recipe.model_dump_json()
+    parameters["recipe"] = argument_json(run.record.recipe)
     template = PREDICT_TEMPLATE if is_prediction(world.store, run.run_id) else TEMPLATE
     return EarlierRun(template, parameters, None)
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Annotated, Final, Literal, TypeVar, get_args
+from typing import Annotated, Any, Final, Literal, TypeVar, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
@@ -96,6 +97,19 @@ def other_version(found: object) -> str:
         f"schema version {found} is not readable: this version of Shoestring reads schema versions "
         f"{' and '.join(map(str, get_args(SchemaVersion)))}"
     )
+
+
+def argument_json(value: BaseModel | Mapping[str, Any], *, exclude_defaults: bool = False) -> str:
+    """Return a value as JSON that an engine passes on as it is.
+
+    It holds no `{{`, at which Argo and KFP begin a template of their own: in JSON, only strings can have one.
+    """
+    text = (
+        value.model_dump_json(exclude_defaults=exclude_defaults)
+        if isinstance(value, BaseModel)
+        else json.dumps(value, separators=(",", ":"))
+    )
+    return text.replace("{{", r"{\u007b")
 
 
 Argument = TypeVar("Argument", bound=Record)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import json
 from typing import Any
 
 import pytest
+from commands import SMALL_RECIPE
 from minio.commonconfig import CopySource
 from remote_lab import NAMESPACE, RemoteLab
 
@@ -58,6 +60,19 @@ def test_a_run_that_failed_is_started_again_under_its_id_with_what_it_was_given(
     assert new["metadata"]["name"].startswith("mine-")
     assert new["spec"]["workflowTemplateRef"] == {"name": "shoestring-train"}
     assert parameters_of(new) == GIVEN | {"budget_usd": "0.002000", "deadline_s": "600.0"}
+
+
+def test_argo_finds_no_template_in_the_recipe_of_a_run(lab: RemoteLab) -> None:
+    add_template(lab)
+    lab.kube.new_status = status_with_summary(lab)
+    recipe = lab.folder / "mine.yaml"
+    missing = "read: {missing: ['{{workflow.name}}', '{{=1+1}}']}"
+    recipe.write_text(SMALL_RECIPE.replace("planes.csv}", f"planes.csv, {missing}}}"))
+    ran = lab.on("run", str(recipe))
+    assert ran.code == 0, ran.err
+    sent = parameters_of(created(lab))["recipe"]
+    read = json.loads(sent)["source"]["planes"]["read"]
+    assert "{{" not in sent and read["missing"] == ["{{workflow.name}}", "{{=1+1}}"]
 
 
 def test_a_run_of_another_template_is_started_again_from_it(lab: RemoteLab) -> None:
@@ -132,12 +147,16 @@ def test_a_run_whose_workflow_was_deleted_is_started_again_from_its_records(lab:
     for kind in ("receipts", "heartbeats"):
         lost = f"{lab.location.root}runs/{lab.run_id}/{kind}/evaluate-1.json"
         lab.s3.minio().remove_object(lab.location.bucket, lost)
+    key = lab.location.root + store_layout.run_record(lab.run_id)
+    record = lab.s3.minio().get_object(lab.location.bucket, key).read().replace(b'"air_time"', b'"{{=1+1}}"')
+    lab.s3.minio().put_object(lab.location.bucket, key, io.BytesIO(record), len(record))
     ran = lab.on("run", "--resume", lab.run_id)
     assert ran.code == 0, ran.err
     given = parameters_of(created(lab))
     assert given["run_id"] == lab.run_id
     assert (given["seed"], given["budget_usd"]) == ("7", "0.002500")
-    assert '"slice"' in given["recipe"]
+    assert '"slice"' in given["recipe"] and "{{" not in given["recipe"]
+    assert "{{=1+1}}" in json.loads(given["recipe"])["leaks"]
 
 
 def test_a_run_without_a_summary_ends_with_the_reason_of_its_route_step(lab: RemoteLab) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from commands import shoestring
+from engine_scenarios.own_package import AUTHORED
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -74,3 +75,25 @@ def test_compiling_into_a_file_is_bad_usage(tmp_path: Path) -> None:
     ran = shoestring("compile", "--out", tmp_path / "train.yaml")
     assert (ran.code, (tmp_path / "train.yaml").read_text()) == (2, "mine")
     assert "has to be a folder" in ran.err
+
+
+BRACES = """
+from kfp import dsl
+from strangers import IMAGE, after_ingest
+
+@dsl.container_component
+def repeat(text: str):
+    return dsl.ContainerSpec(IMAGE, ["echo", "{{workflow.name}}"], [text])
+
+pipeline = after_ingest("braces", repeat)
+"""
+
+
+@pytest.mark.parametrize(("target", "warnings"), [("argo", 1), ("kfp", 0)])
+def test_a_template_of_argo_in_a_container_is_warned_of(tmp_path: Path, target: str, warnings: int) -> None:
+    (tmp_path / "braces.py").write_text(BRACES)
+    line = ("compile", "--target", target, "--pipeline", "braces:pipeline", "--out", tmp_path)
+    ran = shoestring(*line, env={"PYTHONPATH": str(AUTHORED)}, folder=tmp_path)
+    assert (ran.code, ran.out.strip()) == (0, str(tmp_path / "braces.yaml")), ran.err
+    found = "warning: Argo takes {{workflow.name}} in the command, inputs or environment of theirs"
+    assert ran.err.count(found) == len(ran.err.splitlines()) == warnings

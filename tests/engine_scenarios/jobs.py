@@ -22,6 +22,7 @@ from engine_scenarios.recipes import IN_THE_IMAGE, RAIN, write_recipe
 from engine_scenarios.waiting import wait_for
 from pod_times import scheduled_at
 
+from shoestring.data.run_records import read_run_record
 from shoestring.routing.placement import ROUTE
 from shoestring.runtime.records.run_setup import run_id_of_label
 
@@ -74,12 +75,15 @@ def recurring(engine: Engine, package: Path) -> None:
 
 def cached_run(engine: Engine, package: Path) -> None:
     """A run of which every result is cached pays for no stage. Where the engine can leave its stages out, the
-    first route step and the exit step are its only pods.
+    first route step and the exit step are its only pods. Braces in the recipe arrive as they are written.
     """
-    job = Job(write_recipe(engine.scratch, RAIN, "cached.yaml"))
+    text = RAIN.replace("weather.csv}", "weather.csv, read: {missing: ['{{workflow.name}}', '{{=1+1}}']}}")
+    job = Job(write_recipe(engine.scratch, text, "cached.yaml"))
     first = engine.start(job).wait().done()
     run = engine.start(job)
     summary = run.wait().done()
+    read = read_run_record(engine.store, run.run_id).recipe.source["weather"].read
+    assert read.missing == ("{{workflow.name}}", "{{=1+1}}")
     assert [(stage.name, stage.cache_hit) for stage in summary.stages] == [(name, True) for name in TRAINING]
     assert summary.spent_usd == summary.overhead_usd > 0 and summary.quality == first.quality
     started = [stage for stage in TRAINING if engine.pods(run, stage)]

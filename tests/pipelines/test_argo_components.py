@@ -11,7 +11,7 @@ from kfp import dsl, kubernetes
 from shoestring.components.ingest import ingest
 from shoestring.core.errors import UsageError
 from shoestring.core.types import Need
-from shoestring.pipelines.argo import workflow_template
+from shoestring.pipelines.argo import template_warnings, workflow_template
 from shoestring.pipelines.routed import RunParameters, routed
 from shoestring.stages import ingest as ingest_stage
 
@@ -189,3 +189,26 @@ def test_what_only_kubeflow_can_run_is_refused_with_the_reason(
 ) -> None:
     with pytest.raises(UsageError, match=sentence):
         workflow_template(with_exit_step("with-components", stages))
+
+
+@pytest.mark.parametrize(
+    ("word", "template"),
+    [("{{workflow.name}} ran", "{{workflow.name}}"), ("2{{=1+1}}", "{{=1+1}}"), ('{"a": {{', "{{")],
+)
+def test_text_of_a_container_in_which_argo_finds_a_template_is_named(word: str, template: str) -> None:
+    def with_input(run: RunParameters) -> None:
+        routed(tell, ONE, run, word=word)
+
+    def with_variable(run: RunParameters) -> None:
+        routed(tell, ONE, run, word="x").set_env_variable("TEXT", word)
+
+    def with_word(run: RunParameters) -> None:
+        routed(dsl.container_component(worded), ONE, run)
+
+    def worded():  # type: ignore[no-untyped-def]
+        return dsl.ContainerSpec("alpine:3.20", ["echo", word])
+
+    for stages in (with_input, with_variable, with_word):
+        (sentence,) = template_warnings(with_exit_step("with-components", stages))
+        assert f"Argo takes {template} in" in sentence and "of count for a template" in sentence
+    assert template_warnings(with_exit_step("with-components", build)) == []

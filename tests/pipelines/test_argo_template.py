@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from commands import SMALL_RECIPE
 from kfp import dsl
 from typer.main import get_command
 
@@ -17,7 +18,7 @@ from shoestring.config.policy import Policy
 from shoestring.core.errors import UsageError
 from shoestring.data.recipe import Recipe
 from shoestring.data.recipe_files import find_recipe
-from shoestring.pipelines.argo import WORKFLOW_TTL_S, compile_all, returning_all
+from shoestring.pipelines.argo import WORKFLOW_TTL_S, compile_all, returning_all, workflow
 from shoestring.pipelines.argo_templates import may_return_all, stage_template
 from shoestring.pipelines.routed import RunParameters, own_stage, routed
 from shoestring.pipelines.stage_graph import Stage, routed_stages
@@ -146,6 +147,13 @@ def test_a_built_in_run_carries_its_recipe(folder: Path) -> None:
     assert Recipe.model_validate_json(recipe["value"]) == find_recipe("flights")
 
 
+def test_argo_finds_no_template_in_the_recipe_of_a_run(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(SMALL_RECIPE.replace("[model]", '["{{workflow.name}}", "{{=1+1}}"]'))
+    (given,) = workflow("shoestring-train", str(tmp_path / "mine.yaml"))["spec"]["arguments"]["parameters"]
+    assert "{{" not in given["value"]
+    assert json.loads(given["value"])["leaks"] == ["{{workflow.name}}", "{{=1+1}}"]
+
+
 def conditions(templates: dict[str, Any], name: str) -> dict[str, str]:
     return {task["name"]: task["when"] for task in templates[name]["dag"]["tasks"] if "when" in task}
 
@@ -189,17 +197,20 @@ def test_steps_of_another_order_are_never_left_out() -> None:
     assert may([first, replace(second, origin="{}"), *rest]) == []
 
 
-def test_an_authors_own_stage_gets_its_origin() -> None:
+def test_an_authors_own_stage_gets_its_origin_in_which_argo_finds_no_template() -> None:
+    origin = own_stage(ingest, by=["{{workflow.name}}", "{{channel:task=;name=by;type=String;}}"])
+
     @dsl.component(base_image="python:3.11")
     def mine(world: str, run_id: str, job_id: str, decision_key: str, origin: str) -> str:
         return decision_key
 
     @dsl.pipeline
     def authors(recipe: str) -> None:
-        routed(mine, (ingest.NEED,), RunParameters("", "", recipe, "", 0.0, 0), origin=own_stage(ingest))
+        routed(mine, (ingest.NEED,), RunParameters("", "", recipe, "", 0.0, 0), origin=origin)
 
     (stage,) = routed_stages(authors)
-    assert Origin.model_validate_json(stage.origin) == own_stage(ingest)
+    assert Origin.model_validate_json(stage.origin) == origin
+    assert "{{" not in stage.origin
     words = stage_template(stage)["container"]["args"]
     assert words[words.index("--origin") + 1] == stage.origin
 

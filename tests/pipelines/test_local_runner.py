@@ -5,6 +5,7 @@ import logging
 from pathlib import Path
 
 import pytest
+from commands import SMALL_RECIPE, shoestring
 from kfp import dsl
 
 from shoestring.pipelines.local_runner import TRACEBACK, first_error, redirect_output, run_locally
@@ -108,3 +109,14 @@ def test_a_run_that_its_first_route_step_refuses_to_begin_has_one_error(
     text = log.read_text()
     assert (text.count(TRACEBACK), text.count(reason)) == (0, 2), text
     assert f"mine was never begun, so there is nothing to settle: {reason}" in text
+
+
+@pytest.mark.slow
+def test_text_of_a_recipe_like_a_placeholder_of_kfp_arrives_as_it_is_written(
+    laptop: Path, tmp_path: Path
+) -> None:
+    missing = "read: {missing: ['{{$.pipeline_job_name}}', '{{$.price}}']}"
+    (tmp_path / "mine.yaml").write_text(SMALL_RECIPE.replace("planes.csv}", f"planes.csv, {missing}}}"))
+    line = ("run", tmp_path / "mine.yaml", "--world", laptop, "--store", tmp_path / "store", "--json")
+    ran = shoestring(*line, folder=tmp_path)
+    assert (ran.code, len(ran.json["stages"])) == (0, 4), ran.err

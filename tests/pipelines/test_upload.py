@@ -174,6 +174,7 @@ def test_an_unreachable_host_is_reported_in_one_sentence(host: str, code: int, m
         (["--wait", "--cron", "0 3 * * *"], "--run-id and --wait apply to one run: add --run"),
         (["--run", "--cron", "0 3 * * *", "--run-id", "mine"], "each run of --cron has an id of its own"),
         (["--run", "--recipe", "flights", "--run-id", "2026-11"], "is not a valid run id"),
+        (["--run", "--recipe", "flights", "--run-id", "{{workflow.name}}"], "is not a valid run id"),
         (["--cron", "0 3", "--recipe", "flights"], "has 2 fields"),
         (["--cron", "0 0 3 * * *", "--recipe", "flights"], "has 6 fields"),
         (["--cron", "60 3 * * *", "--recipe", "flights"], "the minute is 0 to 59, not '60'"),

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from commands import Finished, shoestring
+from commands import SMALL_RECIPE, Finished, shoestring
 from kfp_uploads import GOLDEN, Serve, upload
 
 from shoestring.backends.folder_store import FolderStore
@@ -57,6 +57,17 @@ def test_a_run_that_is_resumed_gets_the_id_of_the_earlier_run(serve: Serve) -> N
     ran = server.upload("--run", "--recipe", "flights", "--run-id", "flights-7")
     assert ran.code == 0, ran.err
     assert server.requests()[-1]["body"]["runtime_config"]["parameters"]["run_id"] == "flights-7"
+
+
+def test_the_engine_finds_no_template_in_a_recipe(serve: Serve, tmp_path: Path) -> None:
+    missing = "read: {missing: ['{{workflow.name}}', '{{=1+1}}']}"
+    (tmp_path / "mine.yaml").write_text(SMALL_RECIPE.replace("planes.csv}", f"planes.csv, {missing}}}"))
+    server = serve()
+    ran = server.upload("--run", "--recipe", str(tmp_path / "mine.yaml"))
+    assert ran.code == 0, ran.err
+    sent = server.requests()[-1]["body"]["runtime_config"]["parameters"]["recipe"]
+    read = json.loads(sent)["source"]["planes"]["read"]
+    assert "{{" not in sent and read["missing"] == ["{{workflow.name}}", "{{=1+1}}"]
 
 
 MIXED = """

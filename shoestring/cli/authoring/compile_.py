@@ -47,15 +47,20 @@ def compile_pipelines(
         raise UsageError(
             f"compiling needs kfp ({error.name} is missing): pip install 'shoestring[kfp]'"
         ) from None
-    for path in module.compile_all(out) if pipeline is None else compile_one(module, pipeline, out):
+    for path in module.compile_all(out) if pipeline is None else compile_one(target, module, pipeline, out):
         path.write_text(path.read_text().replace(f"{REGISTRY}/", f"{registry.rstrip('/')}/"))
         typer.echo(str(path))
 
 
-def compile_one(module: ModuleType, pipeline: str, out: Path) -> list[Path]:
-    """Write OUT/NAME.yaml of one pipeline, where NAME is its own name. Raises UsageError."""
+def compile_one(target: str, module: ModuleType, pipeline: str, out: Path) -> list[Path]:
+    """Write OUT/NAME.yaml of one pipeline, where NAME is its own name, and print what Argo may read otherwise
+    than its author. Raises UsageError.
+    """
     from shoestring.pipelines.kubeflow import import_pipeline
 
     found = import_pipeline(pipeline)
     out.mkdir(parents=True, exist_ok=True)
-    return [module.write(found, out / f"{found.name}.yaml")]
+    path = module.write(found, out / f"{found.name}.yaml")
+    for sentence in module.template_warnings(found) if target == "argo" else []:
+        typer.echo(f"warning: {sentence}", err=True)
+    return [path]

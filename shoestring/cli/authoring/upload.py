@@ -30,6 +30,7 @@ from shoestring.config.yaml_files import read_text
 from shoestring.core import store_layout
 from shoestring.core.errors import ShoestringError, UnknownName, UsageError
 from shoestring.core.interfaces import Store
+from shoestring.core.record import argument_json
 from shoestring.data.recipe_files import find_recipe
 from shoestring.data.run_records import read_step_error
 from shoestring.data.scratch.temporary_folders import temporary_folder
@@ -90,7 +91,7 @@ def run_arguments(
     found = find_recipe(recipe)
     budget_usd = budget_from_option(budget) or found.budget_usd
     check_sent(found, trains=pipeline == TEMPLATE)
-    return {"recipe": found.model_dump_json(), "budget_usd": str(budget_usd), **facts}
+    return {"recipe": argument_json(found), "budget_usd": str(budget_usd), **facts}
 
 
 def read_pipeline(path: Path) -> tuple[str, bool]:

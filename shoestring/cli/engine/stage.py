@@ -33,6 +33,7 @@ def stage(
     job_id: Annotated[str, typer.Option(help="id of the run if --run-id is empty")] = "",
     grace: Annotated[float, typer.Option(min=0.1, help="seconds from SIGTERM to SIGKILL")] = DEFAULT_GRACE_S,
     outputs: OutputOption = None,
+    brace: Annotated[str, typer.Option(help="text in COMMAND that is there for an opening brace")] = "",
     key_to: Annotated[Path | None, typer.Option(help="file to write the key of the result to")] = None,
     origin: Annotated[str, typer.Option(help="JSON that identifies the code of an author's own stage")] = "",
     world: WorldPathOption = "",
@@ -43,7 +44,8 @@ def stage(
     """
     run_id = run_id or job_id
     if argv:
-        command = Command(argv=tuple(argv), grace_s=grace, outputs=named_values("--output", outputs, "FILE"))
+        words = tuple(word.replace(brace, "{") if brace else word for word in argv)
+        command = Command(argv=words, grace_s=grace, outputs=named_values("--output", outputs, "FILE"))
         run_command(name, command, world=world, run_id=run_id, decision_key=decision_key)
         return
     if not origin and name not in stage_names():

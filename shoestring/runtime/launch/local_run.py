@@ -18,6 +18,7 @@ from shoestring.core import store_layout
 from shoestring.core.errors import Refused, UsageError
 from shoestring.core.pod_ref import LAUNCHER_VARIABLE, PodRef
 from shoestring.core.receipt import Receipt
+from shoestring.core.record import argument_json
 from shoestring.data.run_records import Run, open_run, read_records
 from shoestring.data.scratch.temporary_folders import remove_left_over
 from shoestring.reporting.publish import publish
@@ -204,7 +205,7 @@ def drive_pipeline(world: World, run: Run, request: RunRequest, options: LaunchO
     if options.progress:
         watcher.start()
     arguments = {
-        "recipe": request.recipe.model_dump_json(),
+        "recipe": argument_json(request.recipe),
         "run_id": request.run_id,
         "world": str(options.world_path.absolute()),
         "budget_usd": str(request.budget_usd),

@@ -33,7 +33,8 @@ while not json.loads(pathlib.Path(os.environ["SHOESTRING_BUDGET"]).read_text())[
     pathlib.Path(os.environ["SHOESTRING_PROGRESS"]).write_text(progress)
     time.sleep(0.7)
 pathlib.Path(sys.argv[1]).write_text(str(number))
-sys.exit(0 if os.environ["MODE"] == "slow" and sys.argv[2] == "well" else 3)
+as_written = len("{{=1+1}}") == 8 and len("{{workflow.name}}") == 17
+sys.exit(0 if os.environ["MODE"] == "slow" and sys.argv[2] == "well" and as_written else 3)
 """
 
 
