@@ -112,9 +112,10 @@ class ArgoByHand:
         return given
 
     def finish(self, stage: str) -> None:
-        """Take over the outputs of a stage whose pod has ended."""
+        """Take over the outputs of a stage whose pod has ended: Argo takes one newline off each."""
         names = [each["name"] for each in self.templates[stage]["outputs"]["parameters"]]
-        self.outputs[stage] = {name: (self.folder / stage / name).read_text() for name in names}
+        texts = {name: (self.folder / stage / name).read_text() for name in names}
+        self.outputs[stage] = {name: text.removesuffix("\n") for name, text in texts.items()}
 
     def run(self, line: list[str]) -> Ran:
         done = subprocess.run(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pydantic import Field
 
+from shoestring.config.engines import Engine
 from shoestring.core import store_layout
 from shoestring.core.errors import DataError
 from shoestring.core.interfaces import Store
@@ -69,8 +70,9 @@ def read_output(name: str, path: Path) -> str:
         raise DataError(f"the output {name} is no text in UTF-8: {error}") from None
 
 
-def write_outputs(command: Command, store: Store, key: str) -> None:
-    """Write the outputs that an attempt has stored under `key` to the files of this pod's command.
+def write_outputs(command: Command, store: Store, key: str, engine: Engine) -> None:
+    """Write the outputs that an attempt has stored under `key` to the files of this pod's command, for its
+    engine to read: the next stage gets each text without one newline at its end.
 
     Another pod of the same attempt may have run it.
     """
@@ -79,4 +81,5 @@ def write_outputs(command: Command, store: Store, key: str) -> None:
     texts = read_record(store, key, CommandOutputs).texts
     for name, path in command.outputs.items():
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-        Path(path).write_text(texts[name])
+        # Argo takes a newline off what it reads, and Kubeflow does not.
+        Path(path).write_text(texts[name] if engine == "argo" else texts[name].removesuffix("\n"))

@@ -88,12 +88,14 @@ def run_command(stage: str, command: Command, *, world: str, run_id: str, decisi
     Raises StageStopped, StageFailed, Refused, as a stage does.
     """
     from shoestring.commands.command_outputs import write_outputs
+    from shoestring.data.run_records import open_run
     from shoestring.runtime.engine_step import engine_step
     from shoestring.runtime.supervisor.run_stage import run_stage
 
     with engine_step(world, run_id, stage) as opened:
         outcome = run_stage(opened, world, run_id, decision_key, {}, command=command)
-        write_outputs(command, opened.store, outcome.artifact)
+        engine = open_run(opened.store, run_id).start.engine or "kubeflow"
+        write_outputs(command, opened.store, outcome.artifact, engine)
 
 
 def settle(*, world: str, run_id: str, page_path: str = "") -> None:

@@ -143,7 +143,7 @@ def test_commands_run_as_on_argo_and_pass_on_their_outputs(laptop: Path, tmp_pat
             assert hand.patch["terminationGracePeriodSeconds"] == 23
         assert (ran := hand.run(hand.stage_line(stage))).code == 0, ran.err
         hand.finish(stage)
-    assert hand.outputs == {"prepare": {"where": "0.91\n"}, "fit": {"accuracy": "0.91\n"}}
+    assert hand.outputs == {"prepare": {"where": "0.91"}, "fit": {"accuracy": "0.91"}}
     world = open_world(str(laptop))
     finish(world, hand.run_id, "", "")
     record = open_run(world.store, hand.run_id).record

@@ -1,4 +1,4 @@
-"""The words of a command with a meter, as Argo and Kubeflow pass them."""
+"""The words of a command with a meter and the text of its output, as Argo and Kubeflow pass them."""
 
 import re
 import subprocess
@@ -22,12 +22,12 @@ from shoestring.stages.command import command_need
 JOB = Job(name="quoting", budget_usd=Decimal("0.05"))
 WRITE = "import pathlib, sys; pathlib.Path(sys.argv[1]).write_text(''.join(sys.argv[2:]))"
 QUOTED = ("{{workflow.name}}", "{{=1+1}}", "{{{x")
-WRITTEN = "".join(QUOTED) + "{{0.91}}}"
+WRITTEN = "".join(QUOTED) + "{{0.91}}}\n"
 
 
 @dsl.container_component
 def quote(data: str, text: dsl.OutputPath(str)):  # type: ignore[no-untyped-def,valid-type]
-    words = [*QUOTED, f"{{{{{data}}}}}}}"]
+    words = [*QUOTED, f"{{{{{data}}}}}}}", "\n\n"]
     return dsl.ContainerSpec("me/quote:1", [sys.executable, "-c", WRITE], [text, *words])
 
 
@@ -42,7 +42,9 @@ def quoting() -> None:
 
 
 @pytest.mark.slow
-def test_a_command_with_a_meter_gets_its_braces_on_argo(laptop: Path, tmp_path: Path) -> None:
+def test_a_command_with_a_meter_gets_its_braces_and_leaves_one_newline_to_argo(
+    laptop: Path, tmp_path: Path
+) -> None:
     hand = ArgoByHand(workflow_template(quoting), laptop, tmp_path.name, tmp_path)
     assert (ran := hand.route("quote")).code == 0, ran.err
     assert (ran := hand.run(hand.stage_line("quote"))).code == 0, ran.err
@@ -51,7 +53,10 @@ def test_a_command_with_a_meter_gets_its_braces_on_argo(laptop: Path, tmp_path: 
 
 
 @pytest.mark.slow
-def test_a_command_with_a_meter_gets_its_braces_on_kubeflow(laptop: Path, tmp_path: Path) -> None:
+def test_a_command_with_a_meter_gets_its_braces_and_loses_one_newline_on_kubeflow(
+    laptop: Path, tmp_path: Path
+) -> None:
+    """Kubeflow passes the text of the file on as it is."""
     spec = next(yaml.safe_load_all(write(quoting, tmp_path / "quoting.yaml").read_text()))
     (group,) = (each["dag"]["tasks"] for each in spec["components"].values() if "dag" in each)
     needs = group["route"]["inputs"]["parameters"]["needs"]["runtimeValue"]["constant"]

@@ -18,7 +18,7 @@ STAGES = (
     command_need(METERED, memory_gb=0.2, grace_s=3.0),
     Need(stage=LAST, setup_s=2.0),
 )
-COUNT = """
+COUNT = r"""
 import json, os, pathlib, sys, time
 files = pathlib.Path(os.environ["SHOESTRING_CHECKPOINTS"])
 path, number = files / "count", 0
@@ -32,25 +32,29 @@ while not json.loads(pathlib.Path(os.environ["SHOESTRING_BUDGET"]).read_text())[
     progress = json.dumps({"samples": number, "loss": 1 / number})
     pathlib.Path(os.environ["SHOESTRING_PROGRESS"]).write_text(progress)
     time.sleep(0.7)
-pathlib.Path(sys.argv[1]).write_text(str(number))
+pathlib.Path(sys.argv[1]).write_text(str(number) + "\n")
+pathlib.Path(sys.argv[3]).write_text("two lines\n\n")
 as_written = len("{{=1+1}}") == 8 and len("{{workflow.name}}") == 17
 sys.exit(0 if os.environ["MODE"] == "slow" and sys.argv[2] == "well" and as_written else 3)
 """
+# An output of a metered command arrives without one of its newlines.
+END = """test "$0" = well && test "$1" -gt 3 && test "$2" = 'two lines
+'"""
 
 
 @dsl.container_component
 def begin(word: str, said: dsl.OutputPath(str)):
-    return dsl.ContainerSpec(IMAGE, ["sh", "-c", 'echo "$0" > "$1"'], [word, said])
+    return dsl.ContainerSpec(IMAGE, ["sh", "-c", 'printf %s "$0" > "$1"'], [word, said])
 
 
 @dsl.container_component
-def count(word: str, number: dsl.OutputPath(int)):
-    return dsl.ContainerSpec(IMAGE, ["python3", "-c", COUNT], [number, word])
+def count(word: str, number: dsl.OutputPath(int), text: dsl.OutputPath(str)):
+    return dsl.ContainerSpec(IMAGE, ["python3", "-c", COUNT], [number, word, text])
 
 
 @dsl.container_component
-def end(word: str, number: int):
-    return dsl.ContainerSpec(IMAGE, ["sh", "-c", 'test "$0" = well && test "$1" -gt 3'], [word, number])
+def end(word: str, number: int, text: str):
+    return dsl.ContainerSpec(IMAGE, ["sh", "-c", END], [word, number, text])
 
 
 @dsl.pipeline(name="scenario-commands")
@@ -62,4 +66,5 @@ def commands(
         said = routed(begin, STAGES, run, word="well").outputs["said"]
         counted = routed(count, STAGES[1:], run, metered=True, word=said)
         counted.set_env_variable("MODE", "slow")
-        routed(end, STAGES[2:], run, word=said, number=counted.outputs["number"])
+        written = {name: counted.outputs[name] for name in ("number", "text")}
+        routed(end, STAGES[2:], run, word=said, **written)

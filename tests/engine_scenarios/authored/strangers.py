@@ -24,7 +24,7 @@ nothing else of it.
 
 @dsl.container_component
 def announce(text: str, said: dsl.OutputPath(str)):
-    return dsl.ContainerSpec(IMAGE, ["sh", "-c", 'echo "$0" | tee "$1"'], [text, said])
+    return dsl.ContainerSpec(IMAGE, ["sh", "-c", 'printf %s "$0" | tee "$1"'], [text, said])
 
 
 @dsl.container_component
