@@ -7,9 +7,11 @@ import ast
 import re
 import subprocess
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 from import_graph import (
+    ImportArrow,
     arrows_of,
     circles_in,
     folder_sizes,
@@ -33,8 +35,13 @@ PURE += sorted((ROOT / "shoestring/training/control").glob("*.py"))
 COMPONENTS = [path for path in (ROOT / "components").glob("*.py") if path.name != "__init__.py"]
 CLOCKS = {"time", "random", "socket", "subprocess", "secrets"}
 MAX_LINES, MAX_FUNCTION_LINES, MAX_COLUMNS, MAX_MODULES = 300, 40, 110, 12
-ARROWS = arrows_of(ROOT)
 HIDDEN = {".gitignore", ".dockerignore"}
+
+
+@cache
+def arrows() -> list[ImportArrow]:
+    """Return the imports of all modules. Only the workers that look at them read them."""
+    return arrows_of(ROOT)
 
 
 def place(path: Path, line: int) -> str:
@@ -93,16 +100,16 @@ def test_no_class_name_is_in_two_modules() -> None:
 
 
 def test_modules_import_one_another_without_a_circle() -> None:
-    check_none(circles_in(module_graph(ARROWS)))
+    check_none(circles_in(module_graph(arrows())))
 
 
 def test_the_parts_of_a_package_import_one_another_without_a_circle() -> None:
-    check_none(part_circles(ROOT, ARROWS))
+    check_none(part_circles(ROOT, arrows()))
 
 
 def test_no_import_runs_back_up_the_layers() -> None:
     layers = layers_of(ROOT)
-    check_none([str(arrow) for arrow in upward_arrows(ARROWS, layers)])
+    check_none([str(arrow) for arrow in upward_arrows(arrows(), layers)])
     packages = {name for name in modules_of(ROOT) if name.count(".") == 1}
     assert {name for name in packages if height_of(name, layers) is None} <= {
         "shoestring.__main__",

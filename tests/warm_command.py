@@ -155,7 +155,7 @@ def warm_server() -> WarmServer:
 
 
 def open_streams() -> None:
-    """Open the standard streams anew: those of the server know whether its own are pipes."""
+    """Open the standard streams again: those of the server were made for its own pipes."""
     sys.stdin, sys.stdout = os.fdopen(0, closefd=False), os.fdopen(1, "w", closefd=False)
     sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
 

@@ -5,11 +5,11 @@ reaper's account has.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from shoestring.backends.kubernetes.api import KubeApi, connect
+from shoestring.backends.kubernetes.api import Item, KubeApi, connect
 from shoestring.backends.kubernetes.pod_lifetime import (
     ENDED_ANNOTATION,
     container_statuses,
@@ -40,23 +40,17 @@ class KubePendingPods:
 
     def pods(self) -> tuple[StagePod, ...]:
         """Return all stage pods that have not succeeded. Raises ClusterError."""
-        found = self._api.list(
-            self._path,
-            self._right("list", "pods"),
-            labelSelector=STAGE_LABEL,
-            fieldSelector="status.phase!=Succeeded",
-        )
-        return stage_pods(found, self._api.server_time or self._clock.now())
+        return stage_pods(*self._listed("status.phase!=Succeeded"))
 
     def waiting_steps(self) -> tuple[StagePod, ...]:
         """Return the pods of route and exit steps that no node has accepted. Raises ClusterError."""
-        found = self._api.list(
-            self._path,
-            self._right("list", "pods"),
-            labelSelector=STAGE_LABEL,
-            fieldSelector="status.phase=Pending",
-        )
-        return waiting_steps(found, self._api.server_time or self._clock.now())
+        return waiting_steps(*self._listed("status.phase=Pending"))
+
+    def _listed(self, phase: str) -> tuple[Iterator[Item], datetime]:
+        """Return Shoestring's pods in a phase, page by page, and the time by the server's clock."""
+        right = self._right("list", "pods")
+        found = self._api.list(self._path, right, labelSelector=STAGE_LABEL, fieldSelector=phase)
+        return found, self._api.server_time or self._clock.now()
 
     def end(self, pod: StagePod, reason: EndReason, message: str) -> bool:
         """End a pod; return False if it changed since it was read. Raises ClusterError.
