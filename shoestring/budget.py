@@ -20,7 +20,7 @@ PyTorch is imported when `budgeted` or a callback is first called. docs/own-trai
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
@@ -28,22 +28,20 @@ from shoestring.core.errors import UsageError
 from shoestring.training.own_loop.budget import Budget as Budget
 
 if TYPE_CHECKING:
-    from torch import nn
-    from torch.optim import Optimizer
-
     from shoestring.training.own_loop.budgeted_loader import BudgetedLoader
     from shoestring.training.own_loop.callbacks.huggingface import HuggingFaceBudget
     from shoestring.training.own_loop.callbacks.lightgbm import LightGBMBudget
     from shoestring.training.own_loop.callbacks.lightning import LightningBudget
     from shoestring.training.own_loop.callbacks.xgboost import XGBoostBudget
+    from shoestring.training.own_loop.trained import Models, Optimizers
 
 Batch = TypeVar("Batch")
 
 
 def budgeted(
     loader: Iterable[Batch],
-    model: nn.Module | Sequence[nn.Module],
-    optimizer: Optimizer | Sequence[Optimizer],
+    model: Models,
+    optimizer: Optimizers,
     budget: Budget,
     *,
     steps: int | None = None,

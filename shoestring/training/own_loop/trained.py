@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from torch import nn
 from torch.optim import Optimizer
@@ -17,6 +17,9 @@ from shoestring.training.own_loop.rates.schedulers import (
     refuse_counting,
     schedulers_of,
 )
+
+Models: TypeAlias = nn.Module | Sequence[nn.Module]
+Optimizers: TypeAlias = Optimizer | Sequence[Optimizer]
 
 
 class Stateful(Protocol):
@@ -34,9 +37,7 @@ class Trained:
         UsageError: a model or an optimizer is none of PyTorch's.
     """
 
-    def __init__(
-        self, models: nn.Module | Sequence[nn.Module], optimizers: Optimizer | Sequence[Optimizer]
-    ) -> None:
+    def __init__(self, models: Models, optimizers: Optimizers) -> None:
         # A Sequential and a ModuleList can be iterated, too.
         self.models = [models] if isinstance(models, nn.Module) else listed(models)
         self.optimizers = [torch_optimizer(each) for each in listed(optimizers)]
