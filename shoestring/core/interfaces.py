@@ -79,6 +79,17 @@ class NodePools(Protocol):
         ...
 
 
+@runtime_checkable
+class Workflows(Protocol):
+    """A cluster whose engine keeps each run as a Workflow."""
+
+    def workflow_has_ended(self, workflow: str) -> bool | None:
+        """Return whether a Workflow, given as NAMESPACE/NAME, has ended or was deleted; None: that may not be
+        read. Raises ClusterError.
+        """
+        ...
+
+
 PARALLEL_READS = 16
 """Objects that are read at the same time: the number of connections that the S3 store keeps open."""
 

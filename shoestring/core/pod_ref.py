@@ -14,6 +14,8 @@ from pydantic_core import core_schema
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler
 
+WORKFLOW_VARIABLE = "SHOESTRING_WORKFLOW"
+"""Names the Workflow that a pod belongs to, on both engines of a cluster."""
 LAUNCHER_VARIABLE = "SHOESTRING_LAUNCHER"
 """Refers to the launcher of the run that a process works for."""
 FAILED_TASKS_VARIABLE = "SHOESTRING_FAILED_TASKS"

@@ -99,6 +99,11 @@ class RunStart(StoredRecord):
     overhead_usd: Usd = Decimal(0)
     engine: Engine | None = None
     elastic_stage: str = ""
+    workflow: str = Field(
+        "",
+        exclude_if=lambda name: not name,
+        description="NAMESPACE/NAME of the engine's Workflow; empty: none, or an earlier version wrote it",
+    )
     command: Command | None = Field(
         None,
         exclude_if=lambda command: command is None,

@@ -106,8 +106,8 @@ def test_no_interface_has_more_than_three_methods() -> None:
         protocol for protocol in protocols if protocol.__module__ in (interfaces.__name__, world.__name__)
     }
     # The others are no part of a World: no process but the reaper may end pods, and none but gc may delete.
-    # Only a cluster has node pools.
-    others = {interfaces.PendingPods, interfaces.StoreTimes, interfaces.NodePools}
+    # Only a cluster has node pools and Workflows.
+    others = {interfaces.PendingPods, interfaces.StoreTimes, interfaces.NodePools, interfaces.Workflows}
     others |= {interfaces.StoreInventory, interfaces.ObjectDeletion}
     others |= {interfaces.VerifiedMarks, interfaces.FetchedCopies, interfaces.RangedReads}
     assert own_protocols == {*holders, *others}

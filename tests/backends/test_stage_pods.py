@@ -10,6 +10,7 @@ import urllib3
 from kube_server import KubeServer
 
 from shoestring.backends.kubernetes.api import KubeApi
+from shoestring.backends.kubernetes.cluster import KubeCluster
 from shoestring.backends.kubernetes.pod_lifetime import ENDED_ANNOTATION
 from shoestring.backends.kubernetes.stage_pods import KubePendingPods, stage_pod, stage_pods
 from shoestring.backends.local import WallClock
@@ -158,3 +159,19 @@ def test_route_and_exit_steps_without_a_node_are_listed_and_can_be_ended(kube: K
     assert pods.end(route, "TimedOut", "no node took it in time")
     path = "/api/v1/namespaces/ns/pods/route"
     assert kube.written == [f"PATCH {path}", f"PATCH {path}/status"]
+
+
+@pytest.mark.parametrize(
+    ("status", "has_ended"),
+    [({}, False), ({"phase": "Running"}, False), ({"phase": "Failed"}, True), ({"phase": "Error"}, True)],
+)
+def test_a_workflow_has_ended_by_its_phase_or_once_it_was_deleted(
+    kube: KubeServer, status: dict[str, str], has_ended: bool
+) -> None:
+    api = KubeApi(f"http://127.0.0.1:{kube.port}", urllib3.PoolManager(), dict)
+    cluster = KubeCluster((), [], None, WallClock(), lambda: api)
+    assert cluster.workflow_has_ended("ns/wf") is True
+    kube.objects["/apis/argoproj.io/v1alpha1/namespaces/ns/workflows/wf"] = {"status": status}
+    assert cluster.workflow_has_ended("ns/wf") is has_ended
+    kube.denied.append("get /apis/argoproj.io/v1alpha1/namespaces/ns/workflows/wf")
+    assert cluster.workflow_has_ended("ns/wf") is None

@@ -57,7 +57,7 @@ RIGHTS = {
     "shoestring-router": {"list nodes", "list pods", "get pods"} | EXECUTOR,
     "shoestring-stage": {"get pods"} | EXECUTOR,
     "shoestring-settle": {"get pods", "list pods"} | EXECUTOR,
-    "shoestring-reaper": {"get pods", "list pods", "patch pods", "patch pods/status"},
+    "shoestring-reaper": {"get pods", "list pods", "patch pods", "patch pods/status", "get workflows"},
 }
 
 

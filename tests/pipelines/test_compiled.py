@@ -99,6 +99,7 @@ def test_every_pod_has_the_world_the_credentials_and_its_identity(compiled: Comp
             "SHOESTRING_POD_NAMESPACE": "metadata.namespace",
             "SHOESTRING_POD_UID": "metadata.uid",
             "SHOESTRING_POD_NAME": "metadata.name",
+            "SHOESTRING_WORKFLOW": "metadata.labels['workflows.argoproj.io/workflow']",
         }
         # A pod without one of them must still start, so that it can report what is missing.
         assert all(volume["optional"] for volume in (*given["configMapAsVolume"], *given["secretAsEnv"]))

@@ -7,7 +7,16 @@ from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 
-from runtime_world import INGEST, SetClock, StartedAttempt, on_cluster, run_request, small_world
+from runtime_world import (
+    INGEST,
+    FakeCluster,
+    SetClock,
+    StartedAttempt,
+    attempt_in_pod,
+    on_cluster,
+    run_request,
+    small_world,
+)
 
 from shoestring.config.world import PriceBook, World
 from shoestring.core.interfaces import EndReason, PodLifetime, StagePod
@@ -15,6 +24,7 @@ from shoestring.core.pod_ref import ClusterPod
 from shoestring.core.types import Pool, Quote
 from shoestring.runtime.admission.stage_request import StageInputs
 from shoestring.runtime.route_step.route import decide_and_reserve
+from shoestring.runtime.supervisor.supervisor import write_heartbeat
 
 SMALL = Pool(name="od/1", node_pool="od", cores=1, memory_gb=2)
 LARGE = Pool(name="big/2", node_pool="big", cores=2, memory_gb=4)
@@ -95,3 +105,11 @@ def again(began: StartedAttempt, flights_slice: Path) -> str:
     )
     assert decision.choice is not None
     return decision.choice.pool
+
+
+def kill_pod(began: StartedAttempt) -> None:
+    write_heartbeat(attempt_in_pod(began, "ns.1.ingest"), "running")
+    began.world.clock.sleep(2)
+    write_heartbeat(attempt_in_pod(began, "ns.1.ingest"), "running")
+    assert isinstance(began.world.cluster, FakeCluster)
+    began.world.cluster.lifetimes["ns.1.ingest"] = PodLifetime(alive=False)

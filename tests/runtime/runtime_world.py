@@ -174,6 +174,10 @@ class FakeCluster(LocalCluster):
     def __init__(self, pools: tuple[Pool, ...], lifetimes: dict[str, PodLifetime] | None = None) -> None:
         super().__init__(pools)
         self.lifetimes = lifetimes or {}
+        self.workflows = dict[str, bool | None]()
+
+    def workflow_has_ended(self, workflow: str) -> bool | None:
+        return self.workflows[workflow]
 
     def lifetime(self, pod: PodRef) -> PodLifetime:
         return self.lifetimes.get(str(pod), PodLifetime(alive=True))

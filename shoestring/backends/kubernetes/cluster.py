@@ -22,7 +22,7 @@ from shoestring.backends.kubernetes.pools import (
     price_shares,
     take_snapshot,
 )
-from shoestring.backends.kubernetes.rights import POD_READER, ROUTER, SETTLE, Right
+from shoestring.backends.kubernetes.rights import POD_READER, REAPER, ROUTER, SETTLE, Right
 from shoestring.backends.kubernetes.world_files import (
     ClusterFiles,
     NodePool,
@@ -54,6 +54,7 @@ SNAPSHOT_TTL_S = 10.0
 IDENTITY_VARIABLES = ("SHOESTRING_POD_NAMESPACE", "SHOESTRING_POD_UID", "SHOESTRING_POD_NAME")
 LIST_NODES, LIST_PODS = Right("list", "nodes", role=ROUTER), Right("list", "pods", role=ROUTER)
 UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
+ENDED_PHASES = ("Succeeded", "Failed", "Error")
 
 
 class KubeCluster:
@@ -109,6 +110,16 @@ class KubeCluster:
                 ) from None
             note = f"{error}; until then only pools of pools.yaml are used, with unknown free capacity"
             return ClusterSnapshot(declared.shares, declared.whole_nodes, (note, *declared.notes))
+
+    def workflow_has_ended(self, workflow: str) -> bool | None:
+        """Return whether a Workflow has ended or was deleted; None: this process may not read it."""
+        namespace, _, name = workflow.partition("/")
+        path = f"/apis/argoproj.io/v1alpha1/namespaces/{namespace}/workflows/{name}"
+        try:
+            found = self._api.get(path, Right("get", "workflows", namespace, REAPER))
+        except NotAllowed:
+            return None
+        return found is None or (found.get("status") or {}).get("phase") in ENDED_PHASES
 
     def pool_of_pod(self, pod: PodRef) -> str:
         """Return the name of the node pool of a pod; empty: it is in none, or is not known to this account.

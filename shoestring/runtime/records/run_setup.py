@@ -5,6 +5,7 @@ it.
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import platform
 import re
 from collections.abc import Iterable
@@ -18,13 +19,14 @@ from shoestring.config.world import World
 from shoestring.core import store_layout
 from shoestring.core.errors import Refused, UsageError
 from shoestring.core.interfaces import Store
-from shoestring.core.pod_ref import PodRef
+from shoestring.core.pod_ref import WORKFLOW_VARIABLE, ClusterPod, PodRef
 from shoestring.core.record import StoredRecord, digest, record_bytes
 from shoestring.core.types import Need
 from shoestring.data.job import Command, Job, Task
-from shoestring.data.run_records import RunRecord, RunStart, read_record
-from shoestring.runtime.records.overhead import overhead_prices
+from shoestring.data.run_records import Run, RunRecord, RunStart, read_record
+from shoestring.runtime.records.overhead import EXIT_STEP, overhead_prices, overhead_times
 from shoestring.runtime.records.store_version import check_store_version
+from shoestring.runtime.records.world_ledger import world_ledger
 
 VERSIONED_PACKAGES = ("shoestring", "kfp", "numpy", "pyarrow", "pydantic", "scikit-learn", "torch")
 
@@ -114,8 +116,15 @@ def new_start(world: World, run_id: str, number: int, terms: StartTerms) -> RunS
         overhead_usd=terms.overhead_usd,
         engine=terms.engine.engine,
         elastic_stage=terms.elastic_stage,
+        workflow=own_workflow(world),
         command=terms.command,
     )
+
+
+def own_workflow(world: World) -> str:
+    """Return NAMESPACE/NAME of the Workflow of this pod; empty: no engine of a cluster created it."""
+    name, pod = os.environ.get(WORKFLOW_VARIABLE, ""), world.pod
+    return f"{pod.namespace}/{name}" if name and isinstance(pod, ClusterPod) else ""
 
 
 def write_start(world: World, run_id: str, number: int, terms: StartTerms) -> RunStart:
@@ -136,6 +145,16 @@ def write_start(world: World, run_id: str, number: int, terms: StartTerms) -> Ru
 def just_started(run_id: str) -> Refused:
     """Return the refusal of a second launcher."""
     return Refused(f"another process has just started {run_id}: follow it with `shoestring watch {run_id}`")
+
+
+def has_ended(world: World, run: Run) -> bool:
+    """Return whether the last start of a run on a cluster has ended: its account is closed, or its exit step
+    has come and left it to the reaper. That of a launcher ends with it.
+    """
+    if run.start.launcher is not None:
+        return False
+    is_closed = world_ledger(world).state(run.start.account).closed
+    return is_closed or any(each.name == EXIT_STEP for each in overhead_times(world, run, run.start))
 
 
 def write_engine_job(world: World, run_id: str, job_id: str) -> None:

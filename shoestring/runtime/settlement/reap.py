@@ -17,7 +17,7 @@ from shoestring.config.world import World
 from shoestring.core import store_layout
 from shoestring.core.attempt_id import AttemptId
 from shoestring.core.errors import DataError, ShoestringError, UnknownName
-from shoestring.core.interfaces import PendingPods, StagePod
+from shoestring.core.interfaces import PendingPods, StagePod, Workflows
 from shoestring.core.record import record_bytes
 from shoestring.core.types import Pool, StockOut
 from shoestring.data.run_records import Run, RunStart, open_run, read_record
@@ -191,8 +191,8 @@ def stockout_of(world: World, pod: StagePod, decision: Decision) -> StockOut:
 
 
 def settle_silent_runs(world: World, pods: Sequence[StagePod]) -> list[str]:
-    """Settle dead pods of the runs that have no launcher, and close the accounts of abandoned runs; return
-    what was done.
+    """Settle dead pods of the runs that have no launcher, and close the accounts of those whose engine has
+    ended them, or that are abandoned; return what was done.
     """
     forget_accounts(world)
     ledger = world_ledger(world)
@@ -210,7 +210,8 @@ def settle_silent_runs(world: World, pods: Sequence[StagePod]) -> list[str]:
 def settle_silent_run(
     world: World, ledger: Ledger, run: Run, start: RunStart, pods: Sequence[StagePod]
 ) -> list[str]:
-    """Settle the dead pods of one run, or the whole run if it is abandoned; return what was done.
+    """Settle the dead pods of one run, or the whole run if its Workflow has ended without an exit step that
+    closed it, or if it is abandoned; return what was done.
 
     `pods` are the run's own.
     """
@@ -224,7 +225,9 @@ def settle_silent_run(
     stages = [name for name in state.reservations if name != overhead_reservation(start)]
     heartbeats = {name: last_heartbeat(world.store, run.run_id, name) for name in stages}
     is_silent = not alive and is_abandoned(world, state, heartbeats.values())
-    if is_silent and not has_live_route_step(world, run, start):
+    if (not alive and engine_has_ended(world, start)) or (
+        is_silent and not has_live_route_step(world, run, start)
+    ):
         messages += settle_start(world, run, start)
         publish(world.store, run.run_id)
         return messages
@@ -236,6 +239,14 @@ def settle_silent_run(
         )
         write_lost_receipts(world, run, start)
     return messages
+
+
+def engine_has_ended(world: World, start: RunStart) -> bool:
+    """Return whether the Workflow of a start is known to have ended."""
+    cluster = world.cluster
+    return bool(
+        start.workflow and isinstance(cluster, Workflows) and cluster.workflow_has_ended(start.workflow)
+    )
 
 
 def is_abandoned(world: World, state: AccountState, heartbeats: Iterable[Heartbeat | None]) -> bool:

@@ -18,6 +18,7 @@ from shoestring.runtime.admission.stage_budgets import account_states
 from shoestring.runtime.records.engine_times import record_engine_times
 from shoestring.runtime.records.lifetimes import launcher_is_alive, lifetime_of
 from shoestring.runtime.records.overhead import (
+    EXIT_STEP,
     overhead_reservation,
     overhead_timer,
     read_overhead,
@@ -156,7 +157,7 @@ def exit_step(world: World, run: Run) -> list[str]:
     expected to wait for the store; the rest itself takes milliseconds.
     """
     if run.starts:
-        with overhead_timer(world, run, "settle", EXIT_STEP_REQUESTS):
+        with overhead_timer(world, run, EXIT_STEP, EXIT_STEP_REQUESTS):
             pass
     return settle_opened(world, run)
 

@@ -10,32 +10,26 @@ from pathlib import Path
 
 import pytest
 from reaper_world import (
-    ABANDONED_S,
     QUEUE_S,
     SCHEDULER,
     SMALL,
     Queue,
     again,
+    kill_pod,
     pending_pod,
     shares_world,
     waiting_step,
 )
-from runtime_world import INGEST, FakeCluster, StartedAttempt, attempt_in_pod, begin, run_request
+from runtime_world import INGEST, StartedAttempt, attempt_in_pod, begin, run_request
 
 from shoestring.config.world import World
-from shoestring.core.interfaces import PodLifetime
 from shoestring.core.receipt import Receipt
 from shoestring.core.types import Market, StockOut
 from shoestring.data.run_records import read_record
-from shoestring.reporting.summary import RunSummary
-from shoestring.runtime.admission.admit import find_or_admit
 from shoestring.runtime.admission.stage_request import StageInputs
-from shoestring.runtime.records.overhead import overhead_timer
 from shoestring.runtime.records.receipt_history import current_stockouts
 from shoestring.runtime.route_step.route import route
 from shoestring.runtime.settlement.reap import IMAGE_PULL_S, reap
-from shoestring.runtime.supervisor.child import ChildResult
-from shoestring.runtime.supervisor.run_stage import settle_and_record
 from shoestring.runtime.supervisor.supervisor import write_heartbeat
 from shoestring.spending.audit.verify import load_anchors, verify
 from shoestring.spending.meter import cost_usd
@@ -155,14 +149,6 @@ def test_a_pod_is_matched_to_its_run_by_the_engines_id(
     assert "ingest-1" not in began.ledger.state("r").reservations
 
 
-def kill_pod(began: StartedAttempt) -> None:
-    write_heartbeat(attempt_in_pod(began, "ns.1.ingest"), "running")
-    began.world.clock.sleep(2)
-    write_heartbeat(attempt_in_pod(began, "ns.1.ingest"), "running")
-    assert isinstance(began.world.cluster, FakeCluster)
-    began.world.cluster.lifetimes["ns.1.ingest"] = PodLifetime(alive=False)
-
-
 def test_the_reservation_of_a_dead_silent_pod_is_released_and_the_run_continues(
     began: StartedAttempt,
 ) -> None:
@@ -192,57 +178,6 @@ def test_the_reservation_of_a_pod_that_never_came_is_released_unless_it_is_pendi
     assert reap(began.world, Queue(pending_pod(began.world, 10))) == []
     (sentence,) = reap(began.world, Queue())
     assert "ingest-1 settled at $0.000000" in sentence
-
-
-def test_an_abandoned_run_is_closed_its_money_released_and_its_report_written(
-    began: StartedAttempt,
-) -> None:
-    kill_pod(began)
-    began.world.clock.sleep(ABANDONED_S + 5)
-    reap(began.world, Queue())
-    month = began.ledger.state(f"{began.run.start.started_at:%Y-%m}")
-    assert began.ledger.state("r").closed and month.held_usd == 0
-    assert month.spent_usd == began.ledger.state("r").spent_usd > 0
-    summary = read_record(began.world.store, "runs/r/summary.json", RunSummary)
-    assert (summary.status, summary.spent_usd) == ("failed", month.spent_usd)
-    assert b"ingest" in began.world.store.fetch("runs/r/report.html").read_bytes()
-    verify(began.world.store, load_anchors(began.world.store))
-
-
-@pytest.mark.parametrize("node", ["", "worker-1"])
-def test_a_run_with_a_pending_or_running_pod_is_not_abandoned(began: StartedAttempt, node: str) -> None:
-    began.world.clock.sleep(ABANDONED_S + 5)
-    pod = replace(pending_pod(began.world, 10, node=node), pending=not node)
-    assert reap(began.world, Queue(pod)) == []
-    assert "ingest-1" in began.ledger.state("r").reservations
-
-
-def test_a_run_whose_route_step_waits_for_another_run_is_not_abandoned(began: StartedAttempt) -> None:
-    settle_and_record(attempt_in_pod(began, "ns.1.ingest"), ChildResult(status="done"))
-    with overhead_timer(began.world, began.run, "route-preprocess"):
-        began.world.clock.sleep(2 * ABANDONED_S)
-        assert reap(began.world, Queue()) == []
-        assert not began.ledger.state("r").closed
-    began.world.clock.sleep(ABANDONED_S + 5)
-    reap(began.world, Queue())
-    assert began.ledger.state("r").closed
-
-
-def test_a_run_that_waits_for_a_person_is_not_abandoned_at_once(began: StartedAttempt) -> None:
-    settle_and_record(attempt_in_pod(began, "ns.1.ingest"), ChildResult(status="done"))
-    began.world.clock.sleep(ABANDONED_S - 5)
-    assert reap(began.world, Queue()) == []
-    assert not began.ledger.state("r").closed
-
-
-def test_a_closed_run_starts_again_when_its_engine_retries_it(
-    began: StartedAttempt, flights_slice: Path
-) -> None:
-    began.world.clock.sleep(ABANDONED_S + 5)
-    reap(began.world, Queue())
-    run = find_or_admit(began.world, run_request(flights_slice, needs=INGEST))
-    assert (run.start.number, run.start.account) == (2, "r.2")
-    assert began.ledger.state("r.2").cap_usd == run.start.budget_usd - began.ledger.state("r").spent_usd
 
 
 def test_an_error_in_one_run_does_not_stop_the_reaper(began: StartedAttempt, flights_slice: Path) -> None:
