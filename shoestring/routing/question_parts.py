@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from pydantic import AwareDatetime, Field
 
 from shoestring.config.preferences import Arm
 from shoestring.core.record import Record
@@ -34,6 +34,11 @@ class ExistingPod(Record):
     decision_key: str = Field(description="the decision of the router that placed it")
     pool: str
     market: Market
+    began_at: AwareDatetime | None = Field(
+        None,
+        exclude_if=lambda moment: moment is None,
+        description="when a node accepted the pod of an external component; null: a supervisor asks from it",
+    )
 
 
 class FamilyOption(Record):

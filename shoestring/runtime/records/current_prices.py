@@ -9,6 +9,7 @@ from shoestring.routing.question import Question
 
 
 def current_quote(world: World, question: Question, quote: Quote) -> Quote:
-    """Return a quote of the question with its current price; unchanged where that is unknown."""
-    usd_per_hour = world.prices.current_usd_per_hour(quote, question.pool(quote.pool))
+    """Return a quote of the question with its current price; unchanged where that or its pool is unknown."""
+    pools = [pool for pool in question.pools if pool.name == quote.pool]
+    usd_per_hour = world.prices.current_usd_per_hour(quote, pools[0]) if pools else None
     return quote.model_copy(update={"usd_per_hour": usd(usd_per_hour)}) if usd_per_hour else quote

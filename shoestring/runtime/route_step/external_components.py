@@ -48,12 +48,17 @@ def announce_external(world: World, decision: Decision, job_id: str) -> None:
 
     `job_id` is Kubeflow's id of the run; empty: another engine's pods have the run's own id.
     """
-    question, choice, now = decision.question, decision.choice, world.clock.now()
-    if choice is None:
-        return
+    question = decision.question
     namespace = world.pod.namespace if isinstance(world.pod, ClusterPod) else "local"
     of_run = {KUBEFLOW_RUN_LABEL: job_id} if job_id else {RUN_LABEL: question.run_id}
-    pod = LabelledPod.with_labels(namespace, {STAGE_LABEL: question.stage, **of_run})
+    announce_pod(world, decision, LabelledPod.with_labels(namespace, {STAGE_LABEL: question.stage, **of_run}))
+
+
+def announce_pod(world: World, decision: Decision, pod: LabelledPod) -> None:
+    """Write the first heartbeat of an external component with this pod."""
+    choice, now = decision.choice, world.clock.now()
+    if choice is None:
+        return
     interval_s, spent_usd = choice.est_s or 1.0, choice.est_usd
     heartbeat = attempt_heartbeat(
         decision, pod, UNSUPERVISED, now, now, interval_s=interval_s, spent_usd=spent_usd
@@ -197,8 +202,16 @@ def attempts_pods(world: World, decision: Decision, lifetime: PodLifetime) -> li
     question = decision.question
     following = AttemptId(question.run_id, question.stage, question.attempt + 1)
     key = store_layout.decision(question.run_id, following)
-    until = read_record(world.store, key, Decision).question.asked_at if any(world.store.list(key)) else None
-    return [pod for pod in (*lifetime.earlier, lifetime) if is_between(pod, question.asked_at, until)]
+    until = pods_since(read_record(world.store, key, Decision)) if any(world.store.list(key)) else None
+    return [pod for pod in (*lifetime.earlier, lifetime) if is_between(pod, pods_since(decision), until)]
+
+
+def pods_since(decision: Decision) -> datetime:
+    """Return since when a pod of the stage is one of a decision's attempt: from the decision on, or from the
+    beginning of the pod that it was made for.
+    """
+    pod = decision.question.existing_pod
+    return pod.began_at if pod and pod.began_at else decision.question.asked_at
 
 
 def is_between(pod: PodLifetime, since: datetime, until: datetime | None = None) -> bool:

@@ -11,6 +11,7 @@ gets no attempt is charged to the overhead, which holds the seconds of one such 
 
 from __future__ import annotations
 
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -43,11 +44,12 @@ from shoestring.spending.ledger.ledger import Ledger
 
 
 def admit_second_pod(
-    world: World, run: Run, first: Decision, first_key: str
+    world: World, run: Run, first: Decision, first_key: str, began_at: datetime | None = None
 ) -> tuple[Decision, str] | StageOutcome:
     """Return the decision of the pod's own attempt and its key; the result where an earlier pod completed it.
 
-    `first` is the decision that the pod was created for, stored at `first_key`.
+    `first` is the decision that the pod was created for, stored at `first_key`. `began_at`: when a node
+    accepted the pod of an external component, for which the reaper asks.
 
     Raises:
         StageFailed: a router has decided about the stage again, so its pod runs it.
@@ -57,7 +59,9 @@ def admit_second_pod(
     """
     assert first.choice is not None
     ledger, stage = world_ledger(world), first.question.stage
-    pod = ExistingPod(decision_key=first_key, pool=first.choice.pool, market=first.choice.market)
+    pod = ExistingPod(
+        decision_key=first_key, pool=first.choice.pool, market=first.choice.market, began_at=began_at
+    )
     check_not_routed_again(world, run, first, pod)
     found = undelivered_decision(world, run, ledger, stage)
     if found is None:

@@ -22,6 +22,7 @@ from shoestring.core.interfaces import Clock, EndReason, PendingPods, StagePod, 
 from shoestring.runtime.records.world_ledger import forget_accounts, world_ledger
 from shoestring.runtime.settlement.external_pods import ExternalStage, out_of_money
 from shoestring.runtime.settlement.reap import reap
+from shoestring.runtime.settlement.retried_components import why_unpaid
 from shoestring.runtime.settlement.running_pods import RunningPod, RunningPods, UnpaidPod, is_running
 from shoestring.spending.heartbeat import SILENT, ended_silent, put_heartbeat, silence_limit_s
 
@@ -119,7 +120,7 @@ class RunningPodsWatch:
         running, messages = found.supervised, found.messages
         messages += [message for each in found.external for message in self._judge_external(each)]
         for unpaid in found.unpaid:
-            messages += self._end_pod(unpaid.pod, unpaid, "Unpaid", unpaid.reason)
+            messages += self._judge_unpaid(unpaid)
         broke = [each for each in running if each.is_out_of_money]
         messages += [message for each in broke for message in self._end_broke(each)]
         metered = [each for each in running if each.is_metered]
@@ -162,6 +163,13 @@ class RunningPodsWatch:
             return [f"{stage.name} of {stage.run.run_id} cannot be judged: {error}"]
         pods = stage.running if reason else ()
         return [message for pod in pods for message in self._end_pod(pod, stage, "OutOfMoney", reason)]
+
+    def _judge_unpaid(self, unpaid: UnpaidPod) -> list[str]:
+        """End a pod that no attempt pays for, unless it gets one, which the next look finds."""
+        if reason := why_unpaid(self.world, unpaid):
+            return self._end_pod(unpaid.pod, unpaid, "Unpaid", reason)
+        del self.reader.runs[unpaid.pod.ref.uid]
+        return []
 
     def _end(self, each: RunningPod, reason: EndReason, message: str) -> list[str]:
         return self._end_pod(each.pod, each, reason, message)

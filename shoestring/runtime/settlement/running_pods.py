@@ -22,7 +22,7 @@ from shoestring.data.run_records import Run, open_run, read_record
 from shoestring.routing.decision import Decision
 from shoestring.runtime.admission.stage_budgets import account_states
 from shoestring.runtime.records.run_setup import run_id_of_label
-from shoestring.runtime.route_step.external_components import is_between
+from shoestring.runtime.route_step.external_components import is_between, pods_since
 from shoestring.runtime.settlement.external_pods import ExternalStage
 from shoestring.spending.heartbeat import (
     BROKE,
@@ -99,11 +99,14 @@ class RunningPod:
 
 @dataclass(frozen=True, slots=True)
 class UnpaidPod:
-    """A running pod of an external component whose attempts are all settled; `name`: the newest of them."""
+    """A running pod of an external component whose attempts are all settled; `name`: the newest of them, and
+    `labels`: those that it names its pod by.
+    """
 
     pod: StagePod
     run: Run
     name: str
+    labels: LabelledPod
     settled_usd: Decimal
 
     @property
@@ -215,7 +218,7 @@ class RunningPods:
             heartbeat = last_heartbeat(self.world.store, run_id, newest) if newest else None
             # A supervisor's heartbeat names its own pod, and a supervisor ends once its attempt is settled.
             if newest and heartbeat and isinstance(heartbeat.pod, LabelledPod):
-                found.append(UnpaidPod(pod, run, str(newest), settled_usd[newest]))
+                found.append(UnpaidPod(pod, run, str(newest), heartbeat.pod, settled_usd[newest]))
         return found
 
     def _external_stage(
@@ -229,7 +232,7 @@ class RunningPods:
         """Return an attempt at an external component. `pods`: the stage's, also those of earlier attempts."""
         decision, running = self._decision_of(run, name, reservation), tuple(filter(is_running, pods))
         ended = [pod for pod in pods if not pod.lifetime.alive]
-        of_others = [pod for pod in ended if not is_between(pod.lifetime, decision.question.asked_at)]
+        of_others = [pod for pod in ended if not is_between(pod.lifetime, pods_since(decision))]
         return ExternalStage(
             run=run,
             name=name,

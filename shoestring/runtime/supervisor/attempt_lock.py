@@ -12,13 +12,24 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 
 from shoestring.config.world import World
-from shoestring.core.errors import StoreError
+from shoestring.core.errors import BudgetTooSmall, StageFailed, StoreError, UsageError
 from shoestring.core.types import StageOutcome
-from shoestring.data.run_records import open_run
+from shoestring.data.run_records import open_run, read_record
 from shoestring.routing.decision import Choice, Decision
 from shoestring.runtime.records.overhead import overhead_timer
 from shoestring.runtime.supervisor.attempt import pod_started_s
 from shoestring.spending.heartbeat import Heartbeat, attempt_heartbeat, last_heartbeat, put_heartbeat
+
+
+def read_decision(world: World, run_id: str, decision_key: str) -> tuple[Decision, Choice]:
+    """Return a decision of this run, and what it has chosen. Raises UsageError, StageFailed."""
+    decision = read_record(world.store, decision_key, Decision)
+    if decision.question.run_id != run_id:
+        open_run(world.store, run_id)
+        raise UsageError(f"{decision_key} belongs to {decision.question.run_id}, not to {run_id}")
+    if decision.choice is None:
+        raise StageFailed(f"{decision_key} chose nothing, so it has no open reservation in the ledger")
+    return decision, decision.choice
 
 
 def lock_attempt(
@@ -35,14 +46,30 @@ def lock_attempt(
     """
     if has_lock(world, decision):
         return decision, decision_key
+    return lock_second_attempt(world, decision, choice, decision_key)
+
+
+def lock_second_attempt(
+    world: World, decision: Decision, choice: Choice, decision_key: str
+) -> tuple[Decision, str] | StageOutcome:
+    """Do `lock_attempt` for a pod to which the attempt of its decision does not belong. Where the run has
+    ended, its engine runs the stage again, and the pod begins the run's next start.
+
+    Raises the same; and as `begin_retry`.
+    """
     # Imported here: only a second pod decides.
+    from shoestring.runtime.admission.retried_start import begin_retry, continue_text
     from shoestring.runtime.route_step.second_pod import admit_second_pod
 
-    run = open_run(world.store, decision.question.run_id)
+    run = begin_retry(world, open_run(world.store, decision.question.run_id))
     name = f"second-{decision.question.attempt_id}"
     with overhead_timer(world, run, name, placed=choice) as pod:
         while True:
-            admitted = admit_second_pod(world, run, decision, decision_key)
+            try:
+                admitted = admit_second_pod(world, run, decision, decision_key)
+            except BudgetTooSmall as error:
+                reasons = f"{error.reasons}; {continue_text(run)}"
+                raise BudgetTooSmall(error.budget_usd, error.smallest_usd, reasons) from None
             if isinstance(admitted, StageOutcome):
                 return admitted
             own, key = admitted

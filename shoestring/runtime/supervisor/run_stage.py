@@ -7,19 +7,26 @@ from decimal import Decimal
 from functools import partial
 
 from shoestring.config.world import World
-from shoestring.core.errors import StageFailed, UsageError
+from shoestring.core.errors import StageFailed
 from shoestring.core.types import StageOutcome
 from shoestring.data.job import Command
-from shoestring.data.run_records import Run, open_run, read_record
+from shoestring.data.run_records import Run, open_run
 from shoestring.data.storage import cache
 from shoestring.routing.decision import Decision
 from shoestring.runtime.admission.result_keys import StageInputs, StageWork, check_libraries, publish_result
 from shoestring.runtime.records.commitments import committed_usd
 from shoestring.runtime.records.egress_usage import record_egress
 from shoestring.runtime.records.overhead import overhead_timer
+from shoestring.runtime.records.run_setup import has_ended
 from shoestring.runtime.records.world_ledger import world_ledger
 from shoestring.runtime.supervisor.attempt import Attempt, pod_started_s
-from shoestring.runtime.supervisor.attempt_lock import first_heartbeat, heartbeats, lock_attempt
+from shoestring.runtime.supervisor.attempt_lock import (
+    first_heartbeat,
+    heartbeats,
+    lock_attempt,
+    lock_second_attempt,
+    read_decision,
+)
 from shoestring.runtime.supervisor.attempt_receipt import write_attempt_receipt
 from shoestring.runtime.supervisor.child import ChildResult
 from shoestring.runtime.supervisor.guardrails import earlier_usage
@@ -63,23 +70,42 @@ def run_stage(
         StageFailed: the stage's code or process failed, or another pod runs the stage.
         Refused: an earlier pod of this decision ended, and another attempt would end like it or does not fit.
     """
-    decision = read_record(world.store, decision_key, Decision)
-    if decision.question.run_id != run_id:
-        open_run(world.store, run_id)
-        raise UsageError(f"{decision_key} belongs to {decision.question.run_id}, not to {run_id}")
-    if (choice := decision.choice) is None:
-        raise StageFailed(f"{decision_key} chose nothing, so it has no open reservation in the ledger")
+    decision, choice = read_decision(world, run_id, decision_key)
     if choice.cached:
         return return_cached(world, open_run(world.store, run_id), decision, decision_key, origin)
     # Before anything that can fail: a pod that nobody knows of is paid by nobody.
-    locked = lock_attempt(world, decision, choice, decision_key)
+    given = (world, decision, choice, decision_key)
+    attempt = open_locked(world, run_id, lock_attempt(*given), inputs, origin) or open_locked(
+        world, run_id, lock_second_attempt(*given), inputs, origin
+    )
+    if attempt is None:
+        raise no_reservation(decision_key)
+    if isinstance(attempt, StageOutcome):
+        return attempt
+    attempt.command, attempt.notify_watcher = command or attempt.run.record.command, notify_watcher
+    return run_attempt(attempt, world_argument)
+
+
+def open_locked(
+    world: World,
+    run_id: str,
+    locked: tuple[Decision, str] | StageOutcome,
+    inputs: Mapping[str, str],
+    origin: Origin | None,
+) -> Attempt | StageOutcome | None:
+    """Return the attempt that this pod has the lock on, or the result that another pod made; None: the run
+    ended before this pod, the first one of its decision, began.
+
+    Raises StageFailed: it has no reservation.
+    """
     if isinstance(locked, StageOutcome):
         return locked
-    decision, decision_key = locked
+    decision, key = locked
     with heartbeats(world, partial(first_heartbeat, world, decision), world.clock.monotonic_s()):
-        attempt = open_attempt(world, open_run(world.store, run_id), decision, decision_key, inputs, origin)
-        attempt.command, attempt.notify_watcher = command or attempt.run.record.command, notify_watcher
-    return run_attempt(attempt, world_argument)
+        run = open_run(world.store, run_id)
+        if run.start.launcher is None and world_ledger(world).state(run.start.account).closed:
+            return None
+        return open_attempt(world, run, decision, key, inputs, origin)
 
 
 def open_attempt(
@@ -94,9 +120,7 @@ def open_attempt(
     state = world_ledger(world).state(run.start.account)
     reservation = state.reservations.get(str(decision.question.attempt_id))
     if reservation is None:
-        raise StageFailed(
-            f"{decision_key} has no open reservation in the ledger: route the stage again, or resume the run"
-        )
+        raise no_reservation(decision_key)
     attempt = Attempt(
         world, run, decision, decision_key, inputs, pod_started_s(world), reservation.amount_usd, origin
     )
@@ -104,6 +128,12 @@ def open_attempt(
     if attempt.id.number > 1:
         attempt.usage_before = earlier_usage(world.store, run.run_id, attempt.stage)
     return attempt
+
+
+def no_reservation(decision_key: str) -> StageFailed:
+    return StageFailed(
+        f"{decision_key} has no open reservation in the ledger: route the stage again, or resume the run"
+    )
 
 
 def run_attempt(attempt: Attempt, world_argument: str) -> StageOutcome:
@@ -161,6 +191,11 @@ def return_cached(
 
     It costs only this pod's own time, which is charged to the overhead.
     """
+    if has_ended(world, run):
+        # Imported here: only such a pod begins a start.
+        from shoestring.runtime.admission.retried_start import begin_retry
+
+        run = begin_retry(world, run)
     with overhead_timer(world, run, f"cached-{decision.question.stage}", placed=decision.choice):
         check_libraries(world, decided_work(run, decision, origin))
         return deliver_cached(world, run, decision, decision_key, pod_started_s(world))

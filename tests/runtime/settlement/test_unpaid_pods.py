@@ -12,13 +12,16 @@ from runtime_world import INGEST, FakeCluster, run_request
 
 from shoestring.core.interfaces import PodLifetime
 from shoestring.core.pod_ref import ClusterPod
-from shoestring.data.run_records import open_run
+from shoestring.core.receipt import Receipt
+from shoestring.data.run_records import open_run, read_record
 from shoestring.runtime.admission.stage_request import StageInputs
+from shoestring.runtime.records.overhead import overhead_reservation
 from shoestring.runtime.route_step.external_components import settle_external
 from shoestring.runtime.route_step.route import decide_and_reserve
 from shoestring.runtime.settlement.settle import settle_run
 from shoestring.runtime.supervisor.attempt import Attempt
 from shoestring.runtime.supervisor.supervisor import write_heartbeat
+from shoestring.spending.heartbeat import last_heartbeat
 from shoestring.spending.meter import cost_usd
 
 THEIRS_FIRST = THEIRS.model_copy(update={"after": ()})
@@ -187,3 +190,41 @@ def test_a_stage_with_a_supervisor_that_has_settled_is_left_to_end_itself(extern
     assert "ingest-1" in external.state.settled_usd
     external.start_pod("other-pod", OTHER.stage)
     assert external.run(10) == [] and external.queue.ended == {}
+
+
+def test_a_pod_that_retry_makes_after_the_run_has_ended_is_metered_and_booked_in_the_next_start(
+    external: ExternalRun,
+) -> None:
+    choice = external.route().choice
+    external.queue.fail(external.start_pod("first"), "Error")
+    assert external.settle().status == "failed" and external.state.closed
+    external.world.clock.sleep(600)
+    pod = external.start_pod("retried")
+    began_at = external.world.clock.now()
+    assert external.run(10) == []
+    run = open_run(external.world.store, "r")
+    assert [each.account for each in run.starts] == ["r", "r.2"]
+    assert external.state.reservations.keys() == {"theirs-2", overhead_reservation(run.start)}
+    first, again = (last_heartbeat(external.world.store, "r", name) for name in ("theirs-1", "theirs-2"))
+    assert first and again and again.pod == first.pod
+    external.world.clock.sleep(20)
+    external.queue.fail(pod, "")
+    settle_run(external.world, "r")
+    receipt = read_record(external.world.store, "runs/r/receipts/theirs-2.json", Receipt)
+    assert (receipt.status, receipt.started_at) == ("done", began_at)
+    assert choice and receipt.spent_usd == cost_usd(choice.usd_per_hour, 30) and external.state.closed
+
+
+def test_a_retried_pod_without_money_is_ended_with_the_command_that_continues_the_run(
+    external: ExternalRun,
+) -> None:
+    external.route()
+    external.start_pod("first")
+    external.run_to_end()
+    assert external.settle().cause == "money" and external.state.closed
+    external.world.clock.sleep(600)
+    external.start_pod("retried")
+    (said,) = external.watch.look()
+    assert said.startswith("retried was ended (theirs-1 of r): a budget of $0.010000 is too small")
+    assert said.endswith("`shoestring upload --run --run-id r --budget USD`")
+    assert external.queue.ended == {JOB: "Unpaid"}
