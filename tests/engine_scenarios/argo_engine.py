@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import json
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from engine_scenarios.engine import Engine, Job, Pipeline, Place, StartedRun, State, compile_pipeline
 from engine_scenarios.pod_history import PodHistory
@@ -74,6 +76,24 @@ class ArgoEngine(Engine):
         name = self.argo.find(engine_id).name
         self.place.kubectl("patch", "workflow", name, "--type", "merge", "--patch", stop)
 
+    def retry(self, engine_id: str) -> None:
+        self.change_to_retry(engine_id, runs_exit_step=False)
+
+    def change_to_retry(self, engine_id: str, *, runs_exit_step: bool) -> None:
+        """Change the Workflow of a failed run as Kubeflow's server does for a retry. `runs_exit_step`: drop
+        the node of the exit step too, as it does where that is the Workflow's own.
+        """
+        name = self.argo.find(engine_id).name
+        workflow = json.loads(self.place.kubectl("get", "workflow", name, "--output", "json"))
+        pods = drop_failed_nodes(workflow, runs_exit_step=runs_exit_step)
+        by_node = "workflows.argoproj.io/node-id"
+        listed = ("get", "pods", "--selector", f"workflows.argoproj.io/workflow={name}", "--output", "json")
+        for pod in json.loads(self.place.kubectl(*listed))["items"]:
+            if pod["metadata"]["annotations"].get(by_node) in pods:
+                self.place.kubectl("delete", "pod", pod["metadata"]["name"])
+        replaced = self.place.try_kubectl("replace", "--filename", "-", stdin=json.dumps(workflow))
+        assert replaced.code == 0, replaced.err
+
     def clean_up(self) -> None:
         for run in self._runs:
             # A resumed run has several.
@@ -82,3 +102,31 @@ class ArgoEngine(Engine):
                     self.place.kubectl("delete", "workflow", self.argo.find(run).name)
         for name in self._templates:
             self.place.kubectl("delete", "workflowtemplate", name, "--ignore-not-found")
+
+
+def drop_failed_nodes(workflow: dict[str, Any], *, runs_exit_step: bool) -> set[str]:
+    """Change a Workflow that has failed so that its controller runs again what failed; return the nodes whose
+    pods must be deleted.
+
+    This is what `GenerateRetryExecution` of Kubeflow Pipelines 2.17 does (backend/src/common/util/
+    workflow.go): nodes that succeeded or were skipped stay, failed DAGs run again, all others are dropped.
+    """
+    status, labels = workflow["status"], workflow["metadata"]["labels"]
+    labels.pop("workflows.argoproj.io/completed", None)
+    labels["workflows.argoproj.io/phase"] = status["phase"] = "Running"
+    status.pop("message", None)
+    status["finishedAt"] = None
+    kept, pods = {}, set()
+    for key, node in status["nodes"].items():
+        is_exit_step = node["name"].startswith(f"{workflow['metadata']['name']}.onExit")
+        if node["phase"] in ("Succeeded", "Skipped") and not (is_exit_step and runs_exit_step):
+            kept[key] = node
+        elif node["type"] == "DAG" and not is_exit_step:
+            kept[key] = node | {"phase": "Running", "message": "", "finishedAt": None}
+        elif node["type"] == "Pod":
+            pods.add(key)
+    for node in kept.values():
+        for links in ("children", "outboundNodes"):
+            node[links] = [each for each in node.get(links, ()) if each in kept]
+    status["nodes"] = kept
+    return pods

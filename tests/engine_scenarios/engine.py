@@ -1,5 +1,5 @@
 """The interface of an engine for the scenarios: to start a run, to read its state and its pods, to delete a
-pod, and to terminate the run.
+pod, and to terminate or retry the run.
 
 A driver does this as its user does: by shoestring's commands, kubectl, and the engine's own API.
 """
@@ -167,6 +167,12 @@ class Engine(ABC):
 
     @abstractmethod
     def terminate(self, engine_id: str) -> None: ...
+
+    @abstractmethod
+    def retry(self, engine_id: str) -> None:
+        """Let a failed run go on as Kubeflow's Retry does: without the route steps and the exit step, which
+        have succeeded.
+        """
 
     @abstractmethod
     def clean_up(self) -> None:

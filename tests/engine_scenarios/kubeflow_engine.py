@@ -123,6 +123,10 @@ class KubeflowEngine(Engine):
     def terminate(self, engine_id: str) -> None:
         self.client.terminate_run(engine_id)
 
+    def retry(self, engine_id: str) -> None:
+        # KFP's client has no method of its own for it.
+        self.client._run_api.run_service_retry_run(engine_id)
+
     def clean_up(self) -> None:
         """Delete the runs, schedules, pipelines and experiments whose names begin with the suite's."""
         experiments = self._mine(self.client.list_experiments, "experiments", namespace=self._namespace)

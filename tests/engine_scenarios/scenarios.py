@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from engine_scenarios import jobs, lost_pods, other_authors, predictions
+from engine_scenarios import jobs, lost_pods, other_authors, predictions, retries
 from engine_scenarios.engine import Engine
 
 Scenario = Callable[[Engine, Path], None]
@@ -27,6 +27,8 @@ SCENARIOS: tuple[Scenario, ...] = (
     lost_pods.terminated_and_resumed,
     lost_pods.pod_deleted,
     lost_pods.pod_force_deleted,
+    retries.stage_retried,
+    retries.component_retried,
     # Last: the main job has ended, and its model predicts.
     predictions.predictions,
 )

@@ -8,14 +8,25 @@ from pathlib import Path
 
 import pytest
 from engine_scenarios.argo_engine import ArgoEngine
+from engine_scenarios.retries import check_stage_retried, failed_run
 from engine_scenarios.scenarios import SCENARIOS
 from stopped_supervisor import silent_then_past_its_deadline
 
 pytestmark = pytest.mark.kind
+
+
+def retried_with_an_exit_step(engine: ArgoEngine, package: Path) -> None:
+    """Where the exit step runs again, it and the reaper close the run's second start."""
+    run = failed_run(engine, "stage")
+    engine.change_to_retry(run.engine_id, runs_exit_step=True)
+    check_stage_retried(engine, run)
+
+
 NIGHTLY = {"branches", "pod_deleted", "terminated_and_resumed"}
 """Each takes minutes, of which `make kind` has 25, and other scenarios cover most of what they do."""
 SMOKE = {"main_job", "pod_deleted", "silent_then_past_its_deadline"}
-ON_ARGO = {scenario.__name__: scenario for scenario in (*SCENARIOS, silent_then_past_its_deadline)}
+OF_ARGO = (*SCENARIOS, silent_then_past_its_deadline, retried_with_an_exit_step)
+ON_ARGO = {scenario.__name__: scenario for scenario in OF_ARGO}
 AT_ONCE = 2
 """As many as there are nodes for stages without a GPU. A third run finds no room on them: its stage goes to
 the node with GPUs, which has no images, or its deadline passes.

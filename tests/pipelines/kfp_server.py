@@ -138,6 +138,10 @@ class Kfp:
         self.get("run", wanted)["states"] = ["CANCELED"]
         return {}
 
+    def retry(self, wanted: str) -> dict[str, Any]:
+        self.get("run", wanted)["states"] = ["RUNNING"]
+        return {}
+
     def disable(self, wanted: str) -> dict[str, Any]:
         self.get("recurring_run", wanted)["status"] = "DISABLED"
         return {}
@@ -175,6 +179,7 @@ def answer(kfp: Kfp, request: KfpRequest) -> dict[str, Any]:
         f"GET {root}/runs": lambda: {"runs": kfp.listed("run", request)},
         f"GET {root}/runs/([^/]+)": lambda wanted: kfp.read_run(wanted),
         f"POST {root}/runs/([^/]+):terminate": lambda wanted: kfp.terminate(wanted),
+        f"POST {root}/runs/([^/]+):retry": lambda wanted: kfp.retry(wanted),
         f"DELETE {root}/runs/([^/]+)": lambda wanted: kfp.drop("run", wanted),
         f"GET {root}/recurringruns": lambda: {"recurringRuns": kfp.listed("recurring_run", request)},
         f"POST {root}/recurringruns": lambda: kfp.run("recurring_run", request),

@@ -53,13 +53,15 @@ def test_the_driver_uploads_runs_and_waits_and_the_same_pipeline_is_one_version(
 
 
 @pytest.mark.slow
-def test_a_failed_and_a_terminated_run_end_as_failed(serve: Serve, tmp_path: Path) -> None:
+def test_a_failed_and_a_terminated_run_end_as_failed_and_can_be_retried(serve: Serve, tmp_path: Path) -> None:
     engine = engine_of(serve("--states", "RUNNING,RUNNING,FAILED").host, tmp_path)
     run = engine.start(Job("flights", strangers_pipeline("broken")))
     # An author's pipeline is run under an id of its own.
     assert run.run_id.startswith(engine.suite)
     ended = run.wait()
     assert (ended.code, ended.summary, engine.state(run.engine_id)) == (1, None, "failed")
+    engine.retry(run.engine_id)
+    assert engine.state(run.engine_id) == "running"
     waits = engine_of(serve("--states", "RUNNING").host, tmp_path)
     terminated = waits.start(Job("flights"))
     assert waits.state(terminated.engine_id) == "running"
