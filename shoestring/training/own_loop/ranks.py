@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
+from contextlib import suppress
 from typing import Any
+from weakref import WeakSet
 
 import torch
 from torch import distributed
@@ -18,6 +21,15 @@ class Ranks:
         self.rank = distributed.get_rank() if self.world_size > 1 else 0
         # Decisions are small and made on the CPU: with gloo no GPU waits for them.
         self._group = distributed.new_group(backend="gloo") if self.world_size > 1 else None
+        if self._group is not None:
+            _OPEN.add(self)
+
+    def close(self) -> None:
+        """Wait until the threads of the group have ended. Nothing can be sent afterwards."""
+        group, self._group = self._group, None
+        # The script may have destroyed it with all others.
+        with suppress(ValueError, AssertionError):
+            distributed.destroy_process_group(group)
 
     def from_first(self, numbers: tuple[float, ...]) -> tuple[float, ...]:
         """Return the numbers of the first rank on all ranks."""
@@ -45,6 +57,18 @@ class Ranks:
         found: list[Any] | None = [None] * self.world_size if self.rank == 0 else None
         distributed.gather_object(own, found, dst=0, group=self._group)
         return found or []
+
+
+_OPEN: WeakSet[Ranks] = WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """A thread of gloo that frees a tensor once Python has begun to end ends the process by SIGABRT,
+    "terminate called without an active exception" (github.com/pytorch/pytorch/pull/179291).
+    """
+    for ranks in tuple(_OPEN):
+        ranks.close()
 
 
 def is_distributed() -> bool:

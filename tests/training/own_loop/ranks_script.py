@@ -5,15 +5,26 @@ The second one is slower, its own clock would end it at another step, and its lo
 
 from __future__ import annotations
 
+import atexit
 import sys
 import time
+from pathlib import Path
 
 import torch
 from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from shoestring.budget import Budget, budgeted
+
+def gloo_threads() -> int:
+    names = [each.joinpath("comm").read_text() for each in Path("/proc/self/task").iterdir()]
+    return names.count("pt_gloo_runloop\n")
+
+
+# Called after what the import of shoestring.budget registers.
+atexit.register(lambda: print(gloo_threads(), flush=True))
+
+from shoestring.budget import Budget, budgeted  # noqa: E402
 
 
 def main(rank: int, rendezvous: str, seconds: float, folder: str) -> None:
@@ -39,6 +50,7 @@ def main(rank: int, rendezvous: str, seconds: float, folder: str) -> None:
     weight = float(next(model.parameters()).detach().flatten()[0])
     last, decay_start = rates[-1] if rates else 0.0, budget.loop.decay_start.share
     print(len(rates), epochs[0], epochs[-1], hash(tuple(rates)), last, weight, decay_start, flush=True)
+    print(gloo_threads(), flush=True)
     distributed.destroy_process_group()
 
 

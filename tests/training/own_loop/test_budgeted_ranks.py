@@ -25,7 +25,10 @@ def train(folder: Path, seconds: float, name: str) -> list[list[str]]:
     ]
     outputs = [each.communicate(timeout=120) for each in started]
     assert [each.returncode for each in started] == [0, 0], outputs
-    return [out.split() for out, _ in outputs]
+    found = [out.splitlines() for out, _ in outputs]
+    for _, before, at_exit in found:
+        assert 2 * int(at_exit) == int(before) > 0, "the threads of the Budget's group have not ended"
+    return [result.split() for result, _, _ in found]
 
 
 def test_both_ranks_end_at_the_same_step_with_the_same_rates(tmp_path: Path) -> None:
