@@ -1,5 +1,4 @@
-"""The interfaces to the outside: cluster, store, remote sources and clock, and those that only a
-few commands are given.
+"""The interfaces to the outside: cluster, store, remote sources, clock, and those of a few commands only.
 
 Each has at most three methods. A function takes the interface that it needs, not the whole World.
 """
@@ -12,7 +11,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
-from shoestring.core.errors import RecipeError
 from shoestring.core.pod_ref import ClusterPod, PodRef
 from shoestring.core.types import STANDARD_CLASS, Placement, Pool
 
@@ -192,10 +190,6 @@ class VerifiedMarks(Protocol):
         ...
 
 
-MIN_FREE_BYTES = 1 << 30
-"""What copies of a data set leave free on their volume."""
-
-
 @runtime_checkable
 class FetchedCopies(Protocol):
     """A store that copies objects to this machine when they are fetched."""
@@ -232,19 +226,6 @@ class RemoteSources(Protocol):
     def read(self, found: RemoteObject, start: int, end: int) -> bytes:
         """Return the bytes from `start` up to `end`. Raises DataError if the file is another version now."""
         ...
-
-
-class NoRemoteSources:
-    """Refuses every URL: for a world that reads no data, and for callers that read local files only."""
-
-    def list(self, url: str) -> tuple[RemoteObject, ...]:
-        raise RecipeError(f"{url} cannot be read here: name a `path`")
-
-    def read(self, found: RemoteObject, start: int, end: int) -> bytes:
-        raise RecipeError(f"{found.url} cannot be read here: name a `path`")
-
-
-NO_REMOTE_SOURCES = NoRemoteSources()
 
 
 class Clock(Protocol):

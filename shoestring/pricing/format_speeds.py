@@ -7,6 +7,9 @@ from pydantic import AwareDatetime, Field
 from shoestring.core.record import Record, StoredRecord
 from shoestring.core.types import Format
 
+MIN_FREE_BYTES = 1 << 30
+"""What copies of a data set leave free on their volume."""
+
 
 class FormatSpeed(Record):
     """The cost of one format on the store's volume: seconds = rows x ns / 1e9 + bytes / (bytes/s).

@@ -16,11 +16,12 @@ from shoestring.config.engines import assumed_times
 from shoestring.config.policy import Policy
 from shoestring.config.world import IMAGES, World
 from shoestring.core.errors import WorldError
-from shoestring.core.interfaces import NO_REMOTE_SOURCES, PodLifetime
+from shoestring.core.interfaces import PodLifetime
 from shoestring.core.pod_ref import PodRef
 from shoestring.core.receipt import PricePoint, Receipt, ResourceUsage
 from shoestring.core.types import NodeCapacity, Placement, Pool, StockOut
 from shoestring.data.run_records import Run
+from shoestring.data.sources.remote.no_remote import NO_REMOTE_SOURCES
 from shoestring.pricing.learned.calibration import LearnedSpeed
 from shoestring.pricing.learned.learning import learn
 from shoestring.routing.candidates import Candidates

@@ -9,12 +9,13 @@ from pathlib import Path
 from pydantic import Field, JsonValue
 
 from shoestring.config.policy import Policy
-from shoestring.core.interfaces import NO_REMOTE_SOURCES, Clock, RemoteSources, Store
+from shoestring.core.interfaces import Clock, RemoteSources, Store
 from shoestring.core.receipt import AdaptationChange, SpendForecast, TimeShares
 from shoestring.core.record import Count, Record
 from shoestring.core.types import STANDARD_CLASS, Format
 from shoestring.data.job import Command
 from shoestring.data.recipe import Recipe
+from shoestring.data.sources.remote.no_remote import NO_REMOTE_SOURCES
 from shoestring.spending.meter import Meter
 
 DEFAULT_POLICY = Policy()

@@ -14,7 +14,6 @@ import pytest
 from data_files import preprocessed, recipe_of
 
 from shoestring.core.errors import DataError, RecipeError
-from shoestring.core.interfaces import NO_REMOTE_SOURCES
 from shoestring.data.inspect.page import inspect_data, inspect_samples, page_of_run
 from shoestring.data.inspect.sample import read_samples
 from shoestring.data.inspect.tables.table_sample import (
@@ -24,6 +23,7 @@ from shoestring.data.inspect.tables.table_sample import (
     SampleSize,
 )
 from shoestring.data.recipe import Recipe
+from shoestring.data.sources.remote.no_remote import NO_REMOTE_SOURCES
 
 ROWS = 400
 

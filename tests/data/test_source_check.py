@@ -11,12 +11,13 @@ from image_sources import image_folder, image_recipe, noise
 
 from shoestring.core.datasets import Manifest
 from shoestring.core.errors import DataError
-from shoestring.core.interfaces import NO_REMOTE_SOURCES, Store
+from shoestring.core.interfaces import Store
 from shoestring.data.lineage.file_states import SourceCheck
 from shoestring.data.lineage.source_check import check_sources, list_tables
 from shoestring.data.recipe import Recipe
 from shoestring.data.source_files import read_sources
 from shoestring.data.sources.fingerprint import fingerprint, list_contents
+from shoestring.data.sources.remote.no_remote import NO_REMOTE_SOURCES
 from shoestring.data.storage.blobs import put_blob
 from shoestring.reporting.runs.source_text import source_lines
 

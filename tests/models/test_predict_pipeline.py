@@ -20,11 +20,11 @@ from shoestring.backends.folder_store import FolderStore
 from shoestring.core import store_layout
 from shoestring.core.datasets import Vocabulary
 from shoestring.core.errors import DataError, RecipeError, Refused, StageStopped
-from shoestring.core.interfaces import NO_REMOTE_SOURCES
 from shoestring.core.record import record_bytes
 from shoestring.data.recipe import Recipe
 from shoestring.data.recipe_files import find_recipe
 from shoestring.data.run_records import read_record, read_run_record
+from shoestring.data.sources.remote.no_remote import NO_REMOTE_SOURCES
 from shoestring.models.data_files import writing
 from shoestring.models.model import model_at
 from shoestring.models.predict_file import predict_file, predict_source

@@ -4,8 +4,10 @@ smallest units.
 
 from __future__ import annotations
 
+import gc
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
@@ -183,3 +185,17 @@ def requests_by_node(pods: Iterable[PodInfo]) -> dict[str, NodeResources]:
     for pod in pods:
         requested[pod.node] = requested.get(pod.node, NodeResources()) + pod.requests
     return requested
+
+
+@contextmanager
+def garbage_collection_paused() -> Iterator[None]:
+    """Pause Python's search for reference cycles, which takes twice as long as reading 5,000 pods; JSON has
+    no cycles.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from shoestring.core.errors import DataError
-from shoestring.core.interfaces import MIN_FREE_BYTES
 from shoestring.core.types import Format
 from shoestring.data.formats.packed import (
     Records,
@@ -26,6 +25,7 @@ from shoestring.data.formats.packed import (
     write_packed,
 )
 from shoestring.data.formats.shards import index_of_file, read_shard, require_encoded, write_shard
+from shoestring.pricing.format_speeds import MIN_FREE_BYTES
 
 LOOKED_AT_ROWS, MAX_DISTINCT_SHARE = 4096, 0.8
 """The rows of a part that show whether a column's values repeat, and the most of them that may differ."""

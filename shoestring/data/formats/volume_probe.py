@@ -11,16 +11,9 @@ from typing import Any
 
 from shoestring.core import store_layout
 from shoestring.core.errors import NO_SPACE, NotInStore, StoreError, StoreFull
-from shoestring.core.interfaces import (
-    MIN_FREE_BYTES,
-    Clock,
-    FetchedCopies,
-    RangedReads,
-    Store,
-    VerifiedMarks,
-)
+from shoestring.core.interfaces import Clock, FetchedCopies, RangedReads, Store, VerifiedMarks
 from shoestring.core.record import digest, record_bytes
-from shoestring.pricing.format_speeds import StoreFetch, StoreWait, VolumeProbe
+from shoestring.pricing.format_speeds import MIN_FREE_BYTES, StoreFetch, StoreWait, VolumeProbe
 
 MAX_PROBE_AGE = timedelta(days=7)
 

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from shoestring.core.errors import DataError, RecipeError
-from shoestring.core.interfaces import NO_REMOTE_SOURCES, RemoteSources
+from shoestring.core.interfaces import RemoteSources
 from shoestring.data.inspect.columns import SampleColumn, sample_column
 from shoestring.data.inspect.faults import find_faults
 from shoestring.data.inspect.images import guess_images
@@ -26,6 +26,7 @@ from shoestring.data.source import Source
 from shoestring.data.sources.check_columns import check_columns
 from shoestring.data.sources.files import list_data_files
 from shoestring.data.sources.open_table import left_out_of, open_images, open_table
+from shoestring.data.sources.remote.no_remote import NO_REMOTE_SOURCES
 from shoestring.data.sources.table import FilesTable
 from shoestring.data.split_settings import split_of_word
 from shoestring.data.transforms.target import MAX_CLASSES

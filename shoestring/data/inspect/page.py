@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from shoestring.core.errors import DataError, RecipeError
-from shoestring.core.interfaces import NO_REMOTE_SOURCES, RemoteSources
+from shoestring.core.interfaces import RemoteSources
 from shoestring.data.increments.schema_version import NO_SCHEMA, SchemaVersion
 from shoestring.data.inspect.columns import SampleColumn, SampleTarget, sample_column, sample_target
 from shoestring.data.inspect.faults import find_faults, weight_fault
@@ -47,6 +47,7 @@ from shoestring.data.inspect.texts.text_page import text_page
 from shoestring.data.inspect.uses import column_uses, type_name
 from shoestring.data.recipe import Recipe
 from shoestring.data.sources.files import estimate_size
+from shoestring.data.sources.remote.no_remote import NO_REMOTE_SOURCES
 from shoestring.data.values import WrittenDate, WrittenNumber
 
 MAX_CLASSES_SHOWN = 10

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from shoestring.core.datasets import IMAGE_COLUMN
 from shoestring.core.errors import DataError
-from shoestring.core.interfaces import NO_REMOTE_SOURCES, RemoteSources
+from shoestring.core.interfaces import RemoteSources
 from shoestring.data.increments.schema_version import NO_SCHEMA, SchemaVersion
 from shoestring.data.inspect.tables.file_parts import (
     ROWS_COMPARED,
@@ -42,6 +42,7 @@ from shoestring.data.sources.images.image_tables import ImagePaths
 from shoestring.data.sources.open_table import left_out_of, open_source, open_table
 from shoestring.data.sources.parquet_reader import TypedTable
 from shoestring.data.sources.quarantine import ColumnMisfits, Quarantine
+from shoestring.data.sources.remote.no_remote import NO_REMOTE_SOURCES
 from shoestring.data.sources.table import FilesTable, SourceTable, TypesChanged
 from shoestring.data.sources.text.type_guess import ColumnReading
 from shoestring.data.sources.untyped_table import UntypedTable

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from shoestring.core.errors import DataError, RecipeError
-from shoestring.core.interfaces import NO_REMOTE_SOURCES, RemoteSources
+from shoestring.core.interfaces import RemoteSources
 from shoestring.core.record import Record
 from shoestring.data.needs.table_needs import NO_TABLES, VALUE_BYTES, TableSizes
 from shoestring.data.recipe import Recipe
@@ -36,6 +36,7 @@ from shoestring.data.sources.images.image_tables import LABEL_COLUMN, PATH_COLUM
 from shoestring.data.sources.json_reader import JsonLinesFile
 from shoestring.data.sources.parquet_reader import open_arrow
 from shoestring.data.sources.remote.fetch import FetchFolder
+from shoestring.data.sources.remote.no_remote import NO_REMOTE_SOURCES
 from shoestring.data.sources.remote.remote_file import RemoteFile
 from shoestring.data.sources.typed.arrow_types import LeftOut
 from shoestring.data.sources.typed.typed_columns import TypedColumns

@@ -11,7 +11,7 @@ from pydantic import AwareDatetime, Field
 
 from shoestring.core import store_layout
 from shoestring.core.errors import NotInStore
-from shoestring.core.interfaces import NO_REMOTE_SOURCES, RemoteSources, Store
+from shoestring.core.interfaces import RemoteSources, Store
 from shoestring.core.record import StoredRecord, digest, record_bytes
 from shoestring.data.recipe import Recipe
 from shoestring.data.source import Source
@@ -19,6 +19,7 @@ from shoestring.data.source_files import SourceFile, contents_of
 from shoestring.data.sources.data_file import DataFile
 from shoestring.data.sources.files import list_data_files
 from shoestring.data.sources.remote.known_digests import known_fingerprint
+from shoestring.data.sources.remote.no_remote import NO_REMOTE_SOURCES
 from shoestring.data.sources.remote.remote_file import RemoteFile
 from shoestring.data.storage.blobs import file_digest, file_version
 

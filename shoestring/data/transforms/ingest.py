@@ -15,7 +15,7 @@ from shoestring.core import store_layout
 from shoestring.core.canonical_json import canonical_bytes
 from shoestring.core.datasets import Manifest
 from shoestring.core.errors import CorruptObject, DataError, NotInStore
-from shoestring.core.interfaces import NO_REMOTE_SOURCES, RemoteObject, RemoteSources, Store
+from shoestring.core.interfaces import RemoteObject, RemoteSources, Store
 from shoestring.core.record import digest
 from shoestring.core.types import STANDARD_CLASS, Format
 from shoestring.data.increments.ingested_version import (
@@ -43,6 +43,7 @@ from shoestring.data.sources.fingerprint import list_sources, table_files
 from shoestring.data.sources.open_table import left_out_of, open_source, open_table
 from shoestring.data.sources.parquet_reader import TypedTable
 from shoestring.data.sources.remote.fetch import FetchFolder
+from shoestring.data.sources.remote.no_remote import NO_REMOTE_SOURCES
 from shoestring.data.sources.table import SourceTable, TypesChanged
 from shoestring.data.sources.untyped_table import UntypedTable
 from shoestring.data.storage.blobs import put_blob, save_manifest
