@@ -16,7 +16,7 @@ CREATES_PODS_AGAIN: frozenset[Engine] = frozenset({"kubeflow", "argo"})
 
 
 class EngineTimes(Record):
-    """The P95 seconds of an engine around the stages.
+    """The P95 seconds of an engine around the stages, and how it ends a stage's pod.
 
     A step lasts from the end of one stage's pod to the start of the next stage's pod, with the router between
     them. The start-up of a pool comes after it, and is part of the stage.
@@ -26,6 +26,11 @@ class EngineTimes(Record):
     step_s: float = Field(ge=0, description="seconds of a step")
     place_s: float = Field(ge=0, description="seconds from a decision to the start of its stage's pod")
     pod_s: float = Field(ge=0, description="billed seconds of a pod that runs no stage")
+    gives_notice: bool = Field(
+        True,
+        exclude_if=lambda gives: gives,
+        description="whether a stage can write a checkpoint once its pod is to end",
+    )
     measured_steps: int = Field(0, ge=0, description="steps that were measured; 0: the seconds are assumed")
 
     def left_s(self, steps: int) -> float:
@@ -56,4 +61,11 @@ PLACE_SHARE = 0.5
 def assumed_times(engine: Engine, pod_s: float) -> EngineTimes:
     """Return an engine's times before any was measured. `pod_s` is as in `EngineTimes`."""
     step_s = ASSUMED_STEP_S[engine]
-    return EngineTimes(engine=engine, step_s=step_s, place_s=PLACE_SHARE * step_s, pod_s=pod_s)
+    return EngineTimes(
+        engine=engine,
+        step_s=step_s,
+        place_s=PLACE_SHARE * step_s,
+        pod_s=pod_s,
+        # The launcher of Kubeflow Pipelines dies of SIGTERM at once, and with it the container.
+        gives_notice=engine != "kubeflow",
+    )

@@ -164,6 +164,11 @@ class StageOffers(ArrayRecord):
     samples: int
     min_samples: int
     checkpoint_ms: int = Field(description="0: a preempted attempt keeps nothing")
+    gives_notice: bool = Field(
+        True,
+        exclude_if=lambda gives: gives,
+        description="whether a preempted attempt can write a checkpoint at its end",
+    )
     take_us: int = Field(description="random reads of all samples; included in the work")
     exclusions: tuple[RefusalCode, ...]
     exclusion: IntArray

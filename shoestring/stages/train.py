@@ -135,6 +135,7 @@ def make_task(work: Work, manifest: Manifest) -> TrainingTask:
         adaptation_limits=work.policy.adaptation_limits,
         guardrails=work.policy.guardrails,
         planned_samples=work.planned_samples,
+        sudden_ends_per_hour=work.sudden_ends_per_hour,
         attempt=work.attempt,
         selection=selection,
     )

@@ -93,6 +93,7 @@ class Work(AttemptTools):
         settings: the pipeline's settings of an author's own stage; the built-in stages follow the recipe.
         storage_class: the storage class to write a data set to.
         planned_samples: the samples that an elastic stage is expected to process; None: unknown.
+        sudden_ends_per_hour: how often its pod is expected to end without notice.
         remote: reads the recipe's sources that have a URL.
     """
 
@@ -105,4 +106,5 @@ class Work(AttemptTools):
     settings: Mapping[str, JsonValue] = field(default_factory=dict)
     storage_class: str = STANDARD_CLASS
     planned_samples: int | None = None
+    sudden_ends_per_hour: float = 0.0
     remote: RemoteSources = NO_REMOTE_SOURCES

@@ -8,6 +8,7 @@ from typing import NoReturn
 from shoestring.core.errors import StageStopped
 from shoestring.core.receipt import Cause
 from shoestring.data.loading.loader import Loader
+from shoestring.pricing.checkpoint_interval import checkpoint_interval_s
 from shoestring.training.contracts import GuardrailStop, Window
 from shoestring.training.control.drift import WINDOW_STEPS
 from shoestring.training.session import OpenWindow, Session
@@ -15,9 +16,6 @@ from shoestring.training.task import TrainedModel
 from shoestring.training.training_state import depends_on_limits, stop_reason
 from shoestring.training.window_log import Reading
 
-CHECKPOINT_EVERY_S = 5.0
-# Checkpoints take at most this share of the time: on a slow store they are further apart.
-CHECKPOINT_SHARE = 0.02
 # A window takes at least this long, and this share of the time so far, so that the log of a long training
 # stays small.
 WINDOW_S, WINDOW_SHARE = 0.1, 0.004
@@ -121,7 +119,7 @@ class Training(Session):
     def _save_if_due(self) -> None:
         measured, costs = self.measured, self.measured.costs
         now_s = measured.now_s()
-        every_s = max(CHECKPOINT_EVERY_S, costs.checkpoint_s / CHECKPOINT_SHARE)
+        every_s = checkpoint_interval_s(costs.checkpoint_s, self.task.sudden_ends_per_hour)
         if now_s - measured.saved_s >= every_s and measured.guard.may_step(
             now_s + costs.checkpoint_reserve_s
         ):

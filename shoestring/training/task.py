@@ -31,6 +31,7 @@ class TrainingTask:
     """The data, the settings, the limits and the callbacks of one training.
 
     `planned_samples` are those that the decision expects its money and time to buy; None: no limit is known.
+    `sudden_ends_per_hour`: how often its pod is expected to end without notice.
     `attempt` is the number of the attempt, and `selection` the digest of the rows of `train` if they are not
     all of the split; its checkpoints name both. `is_member`: of a blend; `earlier`: its
     members that are trained already.
@@ -51,6 +52,7 @@ class TrainingTask:
     adaptation_limits: AdaptationLimits
     guardrails: Guardrails = NO_GUARDRAILS
     planned_samples: int | None = None
+    sudden_ends_per_hour: float = 0.0
     attempt: int = 1
     selection: str = ""
     is_member: bool = False

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from math import exp, expm1, sqrt
 
 import numpy as np
 import pytest
 from routing_cases import laptop_question, quote
 
+from shoestring.config.engines import Engine, assumed_times
 from shoestring.core.types import Market, MarketTerms, Need, Pool
+from shoestring.pricing.checkpoint_interval import checkpoint_interval_s
 from shoestring.pricing.learned.calibration import LearnedSpeed
 from shoestring.routing.candidates import Floats
 from shoestring.routing.offers.enumerate import enumerate_offers
@@ -21,7 +24,9 @@ MICRO_PER_S = 100
 """$0.36 an hour."""
 
 
-def spot_offer(need: Need, per_hour: float, startup_s: float, log_mean: float = 0.0) -> OfferTable:
+def spot_offer(
+    need: Need, per_hour: float, startup_s: float, log_mean: float = 0.0, engine: Engine = "argo"
+) -> OfferTable:
     """Return the only offer of a stage: on spot, at $0.36 an hour, at a known speed."""
     terms = MarketTerms(preemptions_per_hour=per_hour)
     pool = Pool(name="p", cores=1, memory_gb=4, startup_s=startup_s, markets={Market.SPOT: terms})
@@ -29,6 +34,7 @@ def spot_offer(need: Need, per_hour: float, startup_s: float, log_mean: float = 
     question = laptop_question(
         (need,), pools=(pool,), quotes=(quote("p", "0.36", Market.SPOT),), learned=(learned,)
     )
+    question = question.model_copy(update={"engine": assumed_times(engine, 0.0)})
     return full_offer_table(enumerate_offers(question))
 
 
@@ -70,6 +76,32 @@ def test_with_checkpoints_a_preemption_costs_a_start_the_setup_and_the_checkpoin
     assert columns.est_ms[0] == pytest.approx(1000 * mean_s, abs=1)
     assert columns.p95_ms[0] == pytest.approx(1000 * p95_s, abs=1)
     assert columns.p95_microusd[0] == pytest.approx(MICRO_PER_S * p95_s, abs=2)
+
+
+@pytest.mark.parametrize(
+    ("checkpoint_s", "preemptions", "interval_s"),
+    # At the least, at a share of the time, and by the rate: sqrt(2 x 30 x 1000 / 3).
+    [(0.05, 1.0, 5.0), (2.0, 0.1, 100.0), (30.0, 3.0, 141.4213562)],
+)
+def test_without_notice_a_preemption_costs_half_of_a_checkpoint_interval_instead_of_the_checkpoint(
+    checkpoint_s: float, preemptions: float, interval_s: float
+) -> None:
+    need = Need(stage="work", setup_s=WORK_S, checkpoint_s=checkpoint_s)
+    columns = spot_offer(need, 3600 / WORK_S * preemptions, 40.0, engine="kubeflow")
+    each_s = 40 + WORK_S + interval_s / 2
+    mean_s = 40 + WORK_S + preemptions * each_s
+    assert columns.est_ms[0] == pytest.approx(1000 * mean_s, abs=1)
+    assert columns.p95_ms[0] == pytest.approx(1000 * (mean_s + Z95 * sqrt(preemptions) * each_s), abs=1)
+
+
+def test_a_checkpoint_interval_loses_least_time_at_its_rate() -> None:
+    """Among all intervals from 5 s to two hours, at rates from one in ten hours to thirty an hour."""
+    intervals = np.geomspace(5, 7200, 2000)
+    for checkpoint_s, per_hour in itertools.product((0.5, 5.0, 60.0), (0.1, 1.0, 5.0, 30.0)):
+        lost = checkpoint_s / intervals + per_hour * intervals / 7200
+        best_s = min(intervals[lost.argmin()], checkpoint_s / 0.02)
+        assert checkpoint_interval_s(checkpoint_s, per_hour) == pytest.approx(max(5.0, best_s), rel=0.01)
+    assert checkpoint_interval_s(0.0, 0.0) == 5.0
 
 
 @pytest.mark.parametrize("startup_s", [0.0, 40.0, 500.0])

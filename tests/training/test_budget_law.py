@@ -21,9 +21,9 @@ from small_dataset import table
 from training_bench import TrainingBench, stop_after
 
 from shoestring.core.errors import StageStopped
+from shoestring.pricing.checkpoint_interval import CHECKPOINT_EVERY_S
 from shoestring.spending.meter import Meter, cost_usd
 from shoestring.training.families.table_net.settings import TableNetSettings
-from shoestring.training.loop import CHECKPOINT_EVERY_S
 from shoestring.training.losses.fitting import FIT_S
 from shoestring.training.session import PREDICTING
 from shoestring.training.task import TrainedModel

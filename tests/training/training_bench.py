@@ -121,6 +121,7 @@ class TrainingBench:
     step_s: Callable[[], float] = lambda: 0.0
     validation_s: Callable[[], float] = lambda: 0.0
     put_s: Callable[[], float] = lambda: 0.0
+    sudden_ends_per_hour: float = 0.0
 
     def report(self, progress: TrainingProgress) -> None:
         self.reports.append(progress)
@@ -156,6 +157,7 @@ class TrainingBench:
             should_stop=self.should_stop,
             adaptation_limits=self.limits,
             guardrails=self.guardrails,
+            sudden_ends_per_hour=self.sudden_ends_per_hour,
         )
 
     def training(self) -> Training:

@@ -144,6 +144,7 @@ class StageFactors:
             samples=self.max_samples,
             min_samples=self.min_samples,
             checkpoint_ms=ceil(need.checkpoint_s * 1e3),
+            gives_notice=self.question.engine is None or self.question.engine.gives_notice,
             take_us=int(_us(np.array([take_s * self.max_samples]))[0]),
             exclusions=exclusions,
             exclusion=exclusion,

@@ -14,10 +14,11 @@ Time lost to preemption, at a rate of r an hour over T hours of running, with ea
 
     without checkpoints            (e^rT - 1) s + ((e^rT - 1) / rT - 1) T
                                    restarts from scratch: repeated trials, exponential lifetimes
-    with them (checkpoint_ms > 0)  rT (s + setup + checkpoint)
+    with them (checkpoint_ms > 0)  rT (s + setup + checkpoint), or half of a checkpoint interval in place of
+                                   the checkpoint where the engine ends pods without notice
     at P95, in addition            1.645 sqrt(rT) more preemptions (Poisson, normal approximation), each of
                                    which costs a start and half the work, or a start, the setup and the
-                                   checkpoint
+                                   checkpoint, or half of the interval
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from shoestring.pricing.checkpoint_interval import checkpoint_interval_s
 from shoestring.pricing.learned.calibration import Z95
 from shoestring.routing.candidates import (
     MAX_ESTIMATE,
@@ -162,7 +164,7 @@ class OfferBlock:
         """Return the time lost on the targets `at`, by the formula at the head of the module."""
         preemptions = np.minimum(self.preemptions_per_ms[at] * running_ms, MAX_PREEMPTIONS)
         if self.offers.checkpoint_ms:
-            each_ms = self.startup_ms[at] + self.setup_us[at] / 1e3 + self.offers.checkpoint_ms
+            each_ms = self.startup_ms[at] + self.setup_us[at] / 1e3 + self._saving_ms(at)
             lost_ms = preemptions * each_ms
         else:
             each_ms = self.startup_ms[at] + running_ms / 2
@@ -172,6 +174,15 @@ class OfferBlock:
             )
             lost_ms = restarts * self.startup_ms[at] + (attempts - 1) * running_ms
         return lost_ms + (Z95 * np.sqrt(preemptions) * each_ms if p95 else 0.0)
+
+    def _saving_ms(self, at: Ints) -> Floats | int:
+        """Return what a preemption costs besides a start: the checkpoint at its end, or else what was done
+        since the last one.
+        """
+        checkpoint_ms, rates_per_hour = self.offers.checkpoint_ms, self.preemptions_per_ms[at] * MS_PER_HOUR
+        if self.offers.gives_notice:
+            return checkpoint_ms
+        return checkpoint_interval_s(checkpoint_ms / 1e3, rates_per_hour) * 500
 
 
 @dataclass(frozen=True, slots=True)

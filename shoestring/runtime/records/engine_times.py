@@ -65,12 +65,12 @@ def engine_times(
         return assumed, notes
     places_s = usual([each for sample in samples for each in sample.places_s])
     step_s = high(steps_s)
-    times = EngineTimes(
-        engine=engine,
-        step_s=step_s,
-        place_s=min(step_s, high(places_s)),
-        pod_s=assumed.pod_s,
-        measured_steps=len(steps_s),
+    times = assumed.model_copy(
+        update={
+            "step_s": step_s,
+            "place_s": min(step_s, high(places_s)),
+            "measured_steps": len(steps_s),
+        }
     )
     return times, notes
 

@@ -63,6 +63,7 @@ class ChildJob(Record):
     command: Command | None = None
     storage_class: str = STANDARD_CLASS
     planned_samples: int | None = None
+    sudden_ends_per_hour: float = 0.0
     may_ask_for_pool: bool = False
     family: str = ""
 
@@ -183,6 +184,7 @@ def make_work(job: ChildJob, scratch: Path, stop: StopSignal) -> Work | CommandW
         settings=job.origin.settings if job.origin else {},
         storage_class=job.storage_class,
         planned_samples=job.planned_samples,
+        sudden_ends_per_hour=job.sudden_ends_per_hour,
         remote=world.remote,
     )
 

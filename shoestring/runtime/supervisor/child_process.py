@@ -55,6 +55,7 @@ def start_child(
         command=attempt.command,
         storage_class=attempt.choice.storage_class,
         planned_samples=attempt.choice.samples or None,
+        sudden_ends_per_hour=sudden_ends_per_hour(attempt),
         family=family.name if (family := attempt.decision.question.family) else "",
     )
     (scratch / JOB_FILE).write_bytes(record_bytes(job))
@@ -62,6 +63,12 @@ def start_child(
     # A command has the terminal of whoever started it.
     stdin = None if attempt.command else subprocess.DEVNULL
     return subprocess.Popen(command, env=os.environ | variables, stdin=stdin)
+
+
+def sudden_ends_per_hour(attempt: Attempt) -> float:
+    """Return how often the pod of an attempt is expected to end without notice."""
+    engine, terms = attempt.decision.question.engine, attempt.pool.markets.get(attempt.choice.market)
+    return terms.preemptions_per_hour if terms and engine and not engine.gives_notice else 0.0
 
 
 def wait_in_thread(child: subprocess.Popen[bytes]) -> threading.Event:
