@@ -77,6 +77,25 @@ class NodePools(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class EndNotice:
+    """What a pod can know of its end. `notice_s`: the seconds that it runs on, before the first signal, from
+    the moment that it is to end; 0: it never knows. `reason`: why it is to end; empty: it is not.
+    """
+
+    notice_s: float
+    reason: str = ""
+
+
+@runtime_checkable
+class EndNotices(Protocol):
+    """A cluster that lets a pod run on once it is to end, where the pod has a hook for it."""
+
+    def end_notice(self, pod: ClusterPod) -> EndNotice:
+        """Return it within 3 s. Raises ClusterError, or its subclass NotAllowed."""
+        ...
+
+
 @runtime_checkable
 class Workflows(Protocol):
     """A cluster whose engine keeps each run as a Workflow."""

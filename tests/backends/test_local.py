@@ -108,7 +108,7 @@ def test_no_interface_has_more_than_three_methods() -> None:
     # The others are no part of a World: no process but the reaper may end pods, and none but gc may delete.
     # Only a cluster has node pools and Workflows.
     others = {interfaces.PendingPods, interfaces.StoreTimes, interfaces.NodePools, interfaces.Workflows}
-    others |= {interfaces.StoreInventory, interfaces.ObjectDeletion}
+    others |= {interfaces.StoreInventory, interfaces.ObjectDeletion, interfaces.EndNotices}
     others |= {interfaces.VerifiedMarks, interfaces.FetchedCopies, interfaces.RangedReads}
     assert own_protocols == {*holders, *others}
     for protocol in own_protocols:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from shoestring.backends.kubernetes.api import response_time
-from shoestring.backends.kubernetes.pod_lifetime import ENDED_ANNOTATION, pod_lifetime
+from shoestring.backends.kubernetes.pod_lifetime import ENDED_ANNOTATION, end_notice, pod_lifetime
+from shoestring.core.interfaces import EndNotice
 
 SCHEDULED = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-07-30T10:00:00Z"}
 WAITS = {
@@ -180,3 +181,33 @@ def test_the_server_time_is_read_from_the_date_header_if_there_is_one() -> None:
     assert response_time({"date": "Thu, 30 Jul 2026 10:08:00 GMT"}) == at(8)
     assert response_time({}) is None
     assert response_time({"date": "yesterday"}) is None
+
+
+DELETED = {"deletionTimestamp": "2026-07-30T10:05:40Z", "deletionGracePeriodSeconds": 40}
+"""Deleted at 10:05."""
+ENDED = {"annotations": {ENDED_ANNOTATION: "Silent: no heartbeat"}}
+BEGAN = "2026-07-30T10:01:00Z"
+
+
+@pytest.mark.parametrize(
+    ("metadata", "spec", "expected"),
+    [
+        ({}, {}, EndNotice(25)),
+        (DELETED, {}, EndNotice(25, "its pod is being deleted")),
+        # A second, shorter deletion.
+        (DELETED | {"deletionGracePeriodSeconds": 5}, {}, EndNotice(5, "its pod is being deleted")),
+        ({}, {"activeDeadlineSeconds": 3600}, EndNotice(25)),
+        ({}, {"activeDeadlineSeconds": 240}, EndNotice(25, "DeadlineExceeded: its pod's 240 s are over")),
+        (ENDED, {"activeDeadlineSeconds": 1}, EndNotice(25, "Silent: no heartbeat")),
+        (DELETED, {"terminationGracePeriodSeconds": 10}, EndNotice(10, "its pod is being deleted")),
+        (DELETED, {"containers": [{"name": "main"}]}, EndNotice(0, "its pod is being deleted")),
+        ({}, {"containers": [{"lifecycle": {"preStop": {"exec": {"command": ["sleep"]}}}}]}, EndNotice(0)),
+    ],
+)
+def test_a_pod_has_notice_of_its_end_for_the_seconds_of_its_hook(
+    metadata: dict[str, Any], spec: dict[str, Any], expected: EndNotice
+) -> None:
+    hook = {"lifecycle": {"preStop": {"sleep": {"seconds": 25}}}}
+    own = {"terminationGracePeriodSeconds": 40, "containers": [{"name": "wait"}, {"name": "main"} | hook]}
+    item = {"metadata": metadata, "spec": own | spec, "status": {"phase": "Running", "startTime": BEGAN}}
+    assert end_notice(item, at(5)) == expected

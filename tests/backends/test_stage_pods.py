@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,6 +16,9 @@ from shoestring.backends.kubernetes.cluster import KubeCluster
 from shoestring.backends.kubernetes.pod_lifetime import ENDED_ANNOTATION
 from shoestring.backends.kubernetes.stage_pods import KubePendingPods, stage_pod, stage_pods
 from shoestring.backends.local import WallClock
+from shoestring.core.errors import ClusterError
+from shoestring.core.interfaces import EndNotice
+from shoestring.core.pod_ref import ClusterPod
 
 STAGE = {"shoestring.dev/stage": "train"}
 NOW = datetime(2026, 7, 30, 10, 9, tzinfo=UTC)
@@ -161,6 +166,11 @@ def test_route_and_exit_steps_without_a_node_are_listed_and_can_be_ended(kube: K
     assert kube.written == [f"PATCH {path}", f"PATCH {path}/status"]
 
 
+def cluster_at(port: int) -> KubeCluster:
+    api = KubeApi(f"http://127.0.0.1:{port}", urllib3.PoolManager(), dict)
+    return KubeCluster((), [], None, WallClock(), lambda: api)
+
+
 @pytest.mark.parametrize(
     ("status", "has_ended"),
     [({}, False), ({"phase": "Running"}, False), ({"phase": "Failed"}, True), ({"phase": "Error"}, True)],
@@ -168,10 +178,27 @@ def test_route_and_exit_steps_without_a_node_are_listed_and_can_be_ended(kube: K
 def test_a_workflow_has_ended_by_its_phase_or_once_it_was_deleted(
     kube: KubeServer, status: dict[str, str], has_ended: bool
 ) -> None:
-    api = KubeApi(f"http://127.0.0.1:{kube.port}", urllib3.PoolManager(), dict)
-    cluster = KubeCluster((), [], None, WallClock(), lambda: api)
+    cluster = cluster_at(kube.port)
     assert cluster.workflow_has_ended("ns/wf") is True
     kube.objects["/apis/argoproj.io/v1alpha1/namespaces/ns/workflows/wf"] = {"status": status}
     assert cluster.workflow_has_ended("ns/wf") is has_ended
     kube.denied.append("get /apis/argoproj.io/v1alpha1/namespaces/ns/workflows/wf")
     assert cluster.workflow_has_ended("ns/wf") is None
+
+
+def test_a_pod_reads_its_notice_from_its_spec_and_gives_a_silent_server_one_short_try(
+    kube: KubeServer,
+) -> None:
+    pod = ClusterPod("ns", "uid-of-train", "train")
+    hook = {"lifecycle": {"preStop": {"sleep": {"seconds": 25}}}}
+    spec = {"terminationGracePeriodSeconds": 40, "containers": [{"name": "main"} | hook]}
+    kube.put("ns", "pods", "train", spec=spec, status={"phase": "Running"})
+    assert cluster_at(kube.port).end_notice(pod) == EndNotice(25)
+    assert cluster_at(kube.port).end_notice(replace(pod, uid="another")) == EndNotice(0)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        with pytest.raises(ClusterError, match="does not answer"):
+            cluster_at(silent.getsockname()[1]).end_notice(pod)
+        silent.settimeout(0.2)
+        silent.accept()
+        with pytest.raises(TimeoutError):
+            silent.accept()

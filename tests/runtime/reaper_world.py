@@ -13,6 +13,7 @@ from runtime_world import (
     SetClock,
     StartedAttempt,
     attempt_in_pod,
+    begin,
     on_cluster,
     run_request,
     small_world,
@@ -97,6 +98,10 @@ def waiting_step(world: World, label: str, seconds: float, run_id: str = "r") ->
 def shares_world(laptop: Path, folder: Path, pools: tuple[Pool, ...] = (SMALL, LARGE)) -> World:
     small = small_world(laptop, folder, SetClock())
     return replace(on_cluster(small, pools)[0], prices=NodePrices(small.prices.book()))
+
+
+def ingest_attempt(laptop: Path, recipe: Path, folder: Path) -> StartedAttempt:
+    return begin(shares_world(laptop, folder), run_request(recipe, needs=INGEST))
 
 
 def again(began: StartedAttempt, flights_slice: Path) -> str:

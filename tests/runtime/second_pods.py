@@ -4,8 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
-from runtime_world import FakeCluster, SetClock, StartedAttempt, attempt_in_pod
+from runtime_world import (
+    INGEST,
+    FakeCluster,
+    SetClock,
+    StartedAttempt,
+    attempt_in_pod,
+    begin,
+    on_cluster,
+    run_request,
+    small_world,
+)
 
 from shoestring.config.world import World
 from shoestring.core.interfaces import PodLifetime
@@ -36,6 +47,13 @@ class ActingClock(SetClock):
         super().sleep(seconds)
         if self.monotonic_s() < self.acts_s:
             self.act()
+
+
+def first_attempt(
+    laptop: Path, recipe: Path, folder: Path, deadline_s: float | None = None
+) -> StartedAttempt:
+    world, _ = on_cluster(small_world(laptop, folder, ActingClock()), (SMALL, LARGE))
+    return begin(world, run_request(recipe, needs=INGEST).with_terms(deadline_s=deadline_s))
 
 
 def clock_of(began: StartedAttempt) -> ActingClock:

@@ -47,9 +47,18 @@ class KubeApi:
         http: urllib3.PoolManager,
         headers: Callable[[], dict[str, str]],
         account: str = "you",
+        *,
+        timeout: urllib3.Timeout = TIMEOUT,
+        retries: urllib3.Retry = RETRIES,
     ) -> None:
         self._host, self._http, self._headers, self._account = host, http, headers, account
+        self._timeout, self._retries = timeout, retries
         self.server_time: datetime | None = None
+
+    def impatient(self, timeout_s: float) -> KubeApi:
+        """Return a client of the same API that asks once, and waits `timeout_s` for the answer."""
+        timeout, once = urllib3.Timeout(total=timeout_s), urllib3.Retry(total=0)
+        return KubeApi(self._host, self._http, self._headers, self._account, timeout=timeout, retries=once)
 
     def get(self, path: str, right: Right) -> Item | None:
         """Return one object; None if it does not exist. Raises NotAllowed, ClusterError."""
@@ -96,7 +105,12 @@ class KubeApi:
         try:
             content_type = {"content-type": "application/merge-patch+json"} if verb == "PATCH" else {}
             response = self._http.request(
-                verb, url, json=body, headers=self._headers() | content_type, retries=RETRIES, timeout=TIMEOUT
+                verb,
+                url,
+                json=body,
+                headers=self._headers() | content_type,
+                retries=self._retries,
+                timeout=self._timeout,
             )
             content: Item = from_json(response.data) if response.data else {}
             self.server_time = response_time(response.headers)

@@ -13,7 +13,7 @@ from pathlib import Path
 from shoestring.backends.kubernetes.api import Item, KubeApi, connect
 from shoestring.backends.kubernetes.discovery import pool_of_node, pool_with_labels
 from shoestring.backends.kubernetes.node_info import garbage_collection_paused, parse_node, parse_pod
-from shoestring.backends.kubernetes.pod_lifetime import pod_lifetime
+from shoestring.backends.kubernetes.pod_lifetime import end_notice, pod_lifetime
 from shoestring.backends.kubernetes.pools import (
     ClusterSnapshot,
     declared_snapshot,
@@ -38,7 +38,7 @@ from shoestring.backends.sources.data_variables import S3Server
 from shoestring.backends.sources.obstore_sources import ObstoreSources
 from shoestring.config.world import IMAGES, PriceBook, World
 from shoestring.core.errors import ClusterError, NotAllowed, WorldError
-from shoestring.core.interfaces import Clock, PodLifetime
+from shoestring.core.interfaces import Clock, EndNotice, PodLifetime
 from shoestring.core.money import usd
 from shoestring.core.pod_ref import ClusterPod, LabelledPod, PodRef
 from shoestring.core.types import Placement, Pool, Quote
@@ -49,6 +49,7 @@ from shoestring.pricing.price_book import charged_price, current_price
 SNAPSHOT_TTL_S = 10.0
 """A decision asks for the pools several times, and is given the same snapshot for this long."""
 
+NOTICE_TIMEOUT_S = 3.0
 IDENTITY_VARIABLES = ("SHOESTRING_POD_NAMESPACE", "SHOESTRING_POD_UID", "SHOESTRING_POD_NAME")
 LIST_NODES, LIST_PODS = Right("list", "nodes", role=ROUTER), Right("list", "pods", role=ROUTER)
 UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
@@ -119,6 +120,12 @@ class KubeCluster:
             return None
         return found is None or (found.get("status") or {}).get("phase") in ENDED_PHASES
 
+    def end_notice(self, pod: ClusterPod) -> EndNotice:
+        """Return the notice of a pod that runs. A thread may ask, since it has a client of its own."""
+        api = self._api.impatient(NOTICE_TIMEOUT_S)
+        item = self._pod(pod, api)
+        return end_notice(item, api.server_time or self._clock.now()) if item else EndNotice(0)
+
     def pool_of_pod(self, pod: PodRef) -> str:
         """Return the name of the node pool of a pod; empty: it is in none, or is not known to this account.
 
@@ -177,10 +184,10 @@ class KubeCluster:
             return PodLifetime(alive=True)
         return PodLifetime(alive=False) if item is None else pod_lifetime(item, self._now())
 
-    def _pod(self, pod: ClusterPod) -> Item | None:
+    def _pod(self, pod: ClusterPod, api: KubeApi | None = None) -> Item | None:
         """Return a pod; None if it is gone, or another one has its name. Raises ClusterError."""
         path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
-        item = self._api.get(path, Right("get", "pods", pod.namespace, POD_READER))
+        item = (api or self._api).get(path, Right("get", "pods", pod.namespace, POD_READER))
         return item if item is not None and item["metadata"]["uid"] == pod.uid else None
 
     def _now(self) -> datetime:

@@ -1,4 +1,4 @@
-"""When a pod ran and why it ended, from its status in the API."""
+"""When a pod ran, why it ended and that it is to end, from what the API has of it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, get_args
 
-from shoestring.core.interfaces import EndReason, PodLifetime
+from shoestring.core.interfaces import EndNotice, EndReason, PodLifetime
 
 FINISHED_PHASES = ("Succeeded", "Failed")
 ENDED_ANNOTATION = "shoestring.dev/ended"
@@ -42,6 +42,34 @@ def pod_lifetime(pod: Mapping[str, Any], now: datetime) -> PodLifetime:
         reason=ended or _reason(status, containers, terminated, conditions),
         asked_at=now,
     )
+
+
+def end_notice(pod: Mapping[str, Any], now: datetime) -> EndNotice:
+    """Return the notice of a pod that runs. `now` is the cluster's time.
+
+    Before the first signal its kubelet runs the hooks of its containers, within the grace period; also once
+    its activeDeadlineSeconds have passed, which is how the reaper ends a pod.
+    """
+    metadata, spec, status = pod.get("metadata") or {}, pod.get("spec") or {}, pod.get("status") or {}
+    notice_s = min(_hook_s(spec), float(spec.get("terminationGracePeriodSeconds") or 0))
+    if metadata.get("deletionTimestamp"):
+        # A second deletion may shorten the grace period of the first.
+        grace_s = float(metadata.get("deletionGracePeriodSeconds") or 0)
+        return EndNotice(min(notice_s, grace_s), "its pod is being deleted")
+    deadline_s, began = spec.get("activeDeadlineSeconds"), status.get("startTime")
+    if deadline_s is None or not began or now < _parse_time(began) + timedelta(seconds=deadline_s):
+        return EndNotice(notice_s)
+    ended = (metadata.get("annotations") or {}).get(ENDED_ANNOTATION)
+    return EndNotice(notice_s, ended or f"DeadlineExceeded: its pod's {deadline_s} s are over")
+
+
+def _hook_s(spec: Mapping[str, Any]) -> float:
+    """Return the seconds that the preStop hooks of a pod's containers sleep, the shortest of those that have
+    one; 0: none has.
+    """
+    stops = [(each.get("lifecycle") or {}).get("preStop") or {} for each in spec.get("containers") or []]
+    sleeps = [float(seconds) for stop in stops if (seconds := (stop.get("sleep") or {}).get("seconds"))]
+    return min(sleeps, default=0.0)
 
 
 def container_statuses(status: Mapping[str, Any]) -> list[Any]:

@@ -51,6 +51,7 @@ class Attempt:
         guardrail_changes: the changes that guardrails made.
         usage_before: the usage of the stage's earlier attempts in this run.
         stopping_since_s: when it was asked to stop, on the monotonic clock; infinity: it was not.
+        kill_s: when its child is killed at the latest, so that it settles before its pod ends.
         committed_usd: the part of the cost that a commitment paid for; known at the end.
         overrun_usd: the part of the cost that the account had no money for; known at the end.
         published: its result as the cache has it: another run's if that was first; known at the end.
@@ -85,6 +86,7 @@ class Attempt:
     stop_reason: str = ""
     stop_cause: Cause = ""
     stopping_since_s: float = math.inf
+    kill_s: float = math.inf
     progress: StageProgress = field(default_factory=StageProgress)
     cpu_s: float = 0.0
     peak_rss_bytes: int = 0

@@ -1,18 +1,29 @@
-"""Store access of a supervisor in threads of its own: an unreachable store must not delay signals or the
+"""Access to store and cluster in threads of their own: one that does not answer must not delay signals or the
 check of the money.
 """
 
 from __future__ import annotations
 
+import math
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from decimal import Decimal
 from typing import Protocol
 
-from shoestring.core.errors import StoreError
+from shoestring.config.world import World
+from shoestring.core.errors import ClusterError, NotAllowed, StoreError
+from shoestring.core.interfaces import EndNotice, EndNotices
+from shoestring.core.pod_ref import ClusterPod
+from shoestring.runtime.supervisor.attempt import Attempt
+from shoestring.spending.ends import ENDED_SILENT, OUT_OF_MONEY
+from shoestring.spending.exit_money import EXIT_S
 
 WAKE_EVERY_S = 0.5
+LOOK_EVERY_S = 3.0
+UNKNOWN = "Without it, the stage learns only by a signal that its pod is to end"
 
 
 class ExtensionRequests(Protocol):
@@ -94,3 +105,57 @@ def background_io() -> Iterator[BackgroundIO]:
 def _ignore_store_errors(action: Callable[[], object]) -> None:
     with suppress(StoreError):
         action()
+
+
+class NoticeWatch:
+    """Looks for the notice that this pod is to end, which it gets before the first signal if it has a
+    hook for it. Kubeflow's launcher dies of SIGTERM at once, and the container with it.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world, self._looked_s = world, -math.inf
+        self._found: EndNotice | None = None
+
+    def look(self) -> bool:
+        """Ask once; return whether to ask again: the pod may still get a notice."""
+        cluster, pod, asked_s = self._world.cluster, self._world.pod, self._world.clock.monotonic_s()
+        if not (isinstance(cluster, EndNotices) and isinstance(pod, ClusterPod)):
+            return False
+        try:
+            notice = cluster.end_notice(pod)
+        except NotAllowed as error:
+            print(f"shoestring: {error}. {UNKNOWN}", file=sys.stderr, flush=True)
+            return False
+        except ClusterError:
+            return True
+        if notice.notice_s and notice.reason:
+            self._found = notice
+            return False
+        self._looked_s = asked_s
+        return notice.notice_s > 0
+
+    def stop_if_noticed(self, attempt: Attempt) -> None:
+        """Stop the attempt once its pod is to end, so that it settles before the first signal. The seconds of
+        the notice count from the look before the one that found it.
+        """
+        if self._found is None:
+            return
+        reason = self._found.reason
+        if reason.startswith(OUT_OF_MONEY):
+            attempt.stop(reason, "money")
+        else:
+            attempt.stop(reason, "silent" if reason.startswith(ENDED_SILENT) else "stop-requested")
+        signal_s = self._looked_s + self._found.notice_s
+        attempt.kill_s = signal_s - EXIT_S - attempt.expected_exit_s
+
+
+def watch_notices(world: World, ended: threading.Event) -> NoticeWatch:
+    """Return a watch that looks, in a thread, until the event is set."""
+    watch = NoticeWatch(world)
+
+    def run() -> None:
+        while watch.look() and not ended.wait(LOOK_EVERY_S):
+            pass
+
+    threading.Thread(target=run, name="end-notices", daemon=True).start()
+    return watch

@@ -25,7 +25,7 @@ from shoestring.data.scratch.temporary_folders import temporary_folder
 from shoestring.runtime.records.world_ledger import world_ledger
 from shoestring.runtime.supervisor.attempt import Attempt
 from shoestring.runtime.supervisor.attempt_lock import heartbeats
-from shoestring.runtime.supervisor.background_io import BackgroundIO
+from shoestring.runtime.supervisor.background_io import BackgroundIO, watch_notices
 from shoestring.runtime.supervisor.child import ChildResult
 from shoestring.runtime.supervisor.child_process import (
     child_result,
@@ -175,6 +175,7 @@ def watch_child(
     ledger, launcher_is_gone = world_ledger(world), launcher_check()
     checked_s, terminated, ended = float("-inf"), False, wait_in_thread(child)
     has_told_memory, send_heartbeat = False, heartbeat_sender(attempt, io)
+    notices = watch_notices(world, ended)
     io.meanwhile = send_heartbeat
     send_heartbeat()
     # Read the account now, so that later requests need to read only its newest entries.
@@ -183,6 +184,7 @@ def watch_child(
         now_s = clock.monotonic_s()
         if attempt.is_settled:
             attempt.stop("its reservation was settled while it was taken for lost", "lost")
+        notices.stop_if_noticed(attempt)
         extend_or_stop(attempt, ledger, io)
         send_limits(attempt, scratch)
         terminated = end_if_stopped(attempt, child, terminated)
@@ -208,7 +210,8 @@ def end_if_stopped(attempt: Attempt, child: subprocess.Popen[bytes], terminated:
     if attempt.stop_reason and not terminated:
         child.terminate()
         terminated = True
-    out_of_time = attempt.world.clock.monotonic_s() - attempt.stopping_since_s > attempt.grace_s
+    now_s = attempt.world.clock.monotonic_s()
+    out_of_time = now_s > min(attempt.stopping_since_s + attempt.grace_s, attempt.kill_s)
     # While the end that its settlement will charge is still paid for.
     end_usd = attempt.price_usd(attempt.expected_exit_s)
     if terminated and (out_of_time or attempt.spent_usd() + end_usd >= attempt.reserved_usd):

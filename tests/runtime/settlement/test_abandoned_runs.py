@@ -9,6 +9,7 @@ import pytest
 from reaper_world import (
     ABANDONED_S,
     Queue,
+    ingest_attempt,
     kill_pod,
     pending_pod,
     shares_world,
@@ -28,7 +29,7 @@ from shoestring.spending.audit.verify import load_anchors, verify
 
 @pytest.fixture
 def began(laptop: Path, flights_slice: Path, tmp_path: Path) -> StartedAttempt:
-    return begin(shares_world(laptop, tmp_path), run_request(flights_slice, needs=INGEST))
+    return ingest_attempt(laptop, flights_slice, tmp_path)
 
 
 def test_an_abandoned_run_is_closed_its_money_released_and_its_report_written(

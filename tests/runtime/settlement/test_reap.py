@@ -15,6 +15,7 @@ from reaper_world import (
     SMALL,
     Queue,
     again,
+    ingest_attempt,
     kill_pod,
     pending_pod,
     shares_world,
@@ -37,7 +38,7 @@ from shoestring.spending.meter import cost_usd
 
 @pytest.fixture
 def began(laptop: Path, flights_slice: Path, tmp_path: Path) -> StartedAttempt:
-    return begin(shares_world(laptop, tmp_path), run_request(flights_slice, needs=INGEST))
+    return ingest_attempt(laptop, flights_slice, tmp_path)
 
 
 def test_a_pod_that_no_node_accepts_in_time_times_out_and_its_stage_is_routed_elsewhere(

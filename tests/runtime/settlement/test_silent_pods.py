@@ -7,8 +7,8 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from reaper_world import QUEUE_S, Queue, again, pending_pod, shares_world
-from runtime_world import INGEST, FakeCluster, StartedAttempt, begin, run_request
+from reaper_world import QUEUE_S, Queue, again, ingest_attempt, pending_pod
+from runtime_world import FakeCluster, StartedAttempt
 
 from shoestring.core.interfaces import PodLifetime, StagePod
 from shoestring.core.receipt import Receipt
@@ -22,7 +22,7 @@ from shoestring.spending.meter import cost_usd
 
 @pytest.fixture
 def began(laptop: Path, flights_slice: Path, tmp_path: Path) -> StartedAttempt:
-    return begin(shares_world(laptop, tmp_path), run_request(flights_slice, needs=INGEST))
+    return ingest_attempt(laptop, flights_slice, tmp_path)
 
 
 def test_a_pod_that_cannot_start_on_its_node_times_out_and_is_paid_for_but_is_no_stock_out(

@@ -9,15 +9,13 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from runtime_world import INGEST, StartedAttempt, begin, on_cluster, run_request, small_world
+from runtime_world import StartedAttempt
 from second_pods import (
     FIRST,
-    LARGE,
     SECOND,
-    SMALL,
     THIRD,
-    ActingClock,
     end_first_pod,
+    first_attempt,
     in_pod,
     lifetimes_of,
     lose_first_pod,
@@ -38,8 +36,7 @@ from shoestring.spending.audit.verify import load_anchors, verify
 
 @pytest.fixture
 def began(laptop: Path, flights_slice: Path, tmp_path: Path) -> StartedAttempt:
-    world, _ = on_cluster(small_world(laptop, tmp_path, ActingClock()), (SMALL, LARGE))
-    return begin(world, run_request(flights_slice, needs=INGEST).with_terms(deadline_s=900.0))
+    return first_attempt(laptop, flights_slice, tmp_path, deadline_s=900.0)
 
 
 def end_run(began: StartedAttempt) -> None:

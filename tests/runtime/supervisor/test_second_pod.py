@@ -30,6 +30,7 @@ from second_pods import (
     THIRD,
     ActingClock,
     end_first_pod,
+    first_attempt,
     in_pod,
     lifetimes_of,
     lose_first_pod,
@@ -67,8 +68,7 @@ from shoestring.spending.meter import cost_usd
 
 @pytest.fixture
 def began(laptop: Path, flights_slice: Path, tmp_path: Path) -> StartedAttempt:
-    world, _ = on_cluster(small_world(laptop, tmp_path, ActingClock()), (SMALL, LARGE))
-    return begin(world, run_request(flights_slice, needs=INGEST))
+    return first_attempt(laptop, flights_slice, tmp_path)
 
 
 def test_a_second_pod_gets_an_attempt_of_its_own_where_it_is(began: StartedAttempt) -> None:

@@ -6,21 +6,14 @@ from pathlib import Path
 
 import pytest
 from runtime_world import (
-    INGEST,
     StartedAttempt,
     attempt_in_pod,
-    begin,
-    on_cluster,
-    run_request,
-    small_world,
 )
 from second_pods import (
     FIRST,
-    LARGE,
     RECEIPT,
-    SMALL,
-    ActingClock,
     clock_of,
+    first_attempt,
     lose_first_pod,
     run_first_pod,
     second_pod,
@@ -37,8 +30,7 @@ from shoestring.runtime.supervisor.supervisor import write_heartbeat
 
 @pytest.fixture
 def began(laptop: Path, flights_slice: Path, tmp_path: Path) -> StartedAttempt:
-    world, _ = on_cluster(small_world(laptop, tmp_path, ActingClock()), (SMALL, LARGE))
-    return begin(world, run_request(flights_slice, needs=INGEST))
+    return first_attempt(laptop, flights_slice, tmp_path)
 
 
 def test_a_first_pod_that_still_beats_is_waited_for_although_its_cluster_lost_it(
