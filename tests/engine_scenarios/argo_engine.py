@@ -58,6 +58,10 @@ class ArgoEngine(Engine):
             self._templates.add(pipeline.name)
         return pipeline.name
 
+    def adopt_template(self, name: str) -> None:
+        """Delete a WorkflowTemplate of the test's own at the end."""
+        self._templates.add(name)
+
     def schedule(self, job: Job) -> str:
         raise NotImplementedError(LACKS["recurring"])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from engine_scenarios.books import (
     accounts,
@@ -33,15 +34,23 @@ def terminated_and_resumed(engine: Engine, package: Path) -> None:
     check_resumed(engine, run, engine.start(job, resume=run.run_id).wait().done())
 
 
+HOOK: dict[str, Any] = {"lifecycle": {"preStop": {"sleep": {"seconds": 25}}}}
+"""Lets a container run on, once its pod is deleted or overdue, before the first signal."""
+
+
 def pod_deleted(engine: Engine, package: Path) -> None:
     """A training whose pod is deleted continues from its checkpoint: by itself where the engine routes its
-    stage again, else when its user resumes the run.
+    stage again, else when its user resumes the run. Where pods have a hook, it ends by itself, with notice.
     """
     job = Job(write_recipe(engine.scratch, LONG_RAIN, "deleted.yaml"))
     run = train_to_checkpoint(engine, job)
-    engine.delete_pod(engine.pods(run, "train")[-1]["metadata"]["name"])
+    pod = engine.pods(run, "train")[-1]
+    engine.delete_pod(pod["metadata"]["name"])
     ended = run.wait()
-    if engine.reroutes_deleted_pods:
+    if any(each.get("lifecycle") == HOOK["lifecycle"] for each in pod["spec"]["containers"]):
+        first = receipts(engine, run.run_id, "train")[0]
+        assert (first.status, first.cause) == ("stopped", "stop-requested"), first
+    if engine.reroutes_deleted_pods or not ended.code:
         summary = ended.done()
         assert len(receipts(engine, run.run_id, "train")) == 2
         check_whole(engine, run, summary)
