@@ -44,18 +44,36 @@ PYTHON_COMPONENT = "{{$}}"
 CONDITIONAL = ('{"IfPresent"', '{"Concat"')
 
 
-def container_words(component: Any) -> list[Any]:
-    """Return command and arguments of a component's container."""
+def container_words(component: Any) -> list[str]:
+    """Return command and arguments of a component's container, as KFP compiles them."""
     container = component.component_spec.implementation.container
-    return [] if container is None else [*(container.command or []), *(container.args or [])]
+    words = [] if container is None else [*(container.command or []), *(container.args or [])]
+    return [convert_command_line_element_to_string(word) for word in words]
 
 
 def command_of(component: Any, grace_s: float) -> Command:
     """Return a component's container as a command, to be shown: inputs and outputs are `{NAME}` in it."""
-    words = [OUTPUT_PLACEHOLDER.sub(r"{\1}", str(word)) for word in container_words(component)]
-    texts = tuple(INPUT_PLACEHOLDER.sub(r"{\1}", word) for word in words)
+    texts = tuple(shown_word(word) for word in container_words(component))
     is_python = any(PYTHON_COMPONENT in text for text in texts)
     return Command(argv=(component.name,) if is_python or not texts else texts, grace_s=grace_s)
+
+
+def shown_word(word: str) -> str:
+    """Return an element of a command, to be shown: optional parts are in brackets, as in a command's help."""
+    if word.startswith(CONDITIONAL):
+        return _shown(json.loads(word))
+    return INPUT_PLACEHOLDER.sub(r"{\1}", OUTPUT_PLACEHOLDER.sub(r"{\1}", word))
+
+
+def _shown(node: Any, joint: str = " ") -> str:
+    if isinstance(node, list):
+        return joint.join(_shown(each) for each in node)
+    if not isinstance(node, dict):
+        return shown_word(str(node))
+    if "Concat" in node:
+        return _shown(node["Concat"], "")
+    parts = (node["IfPresent"].get(part) for part in ("Then", "Else"))
+    return f"[{' | '.join(_shown(part) for part in parts if part)}]"
 
 
 def metered_component(component: Any, stage: str, grace_s: float) -> ContainerComponent:
@@ -64,7 +82,7 @@ def metered_component(component: Any, stage: str, grace_s: float) -> ContainerCo
     Its image needs Shoestring's package. Raises UsageError: it is a Python component, or names no command.
     """
     words, spec = container_words(component), copy.deepcopy(component.component_spec)
-    if not words or any(PYTHON_COMPONENT in str(word) for word in words):
+    if not words or any(PYTHON_COMPONENT in word for word in words):
         raise UsageError(
             f"{component.name} cannot have a meter: only the command of a dsl.container_component can; name "
             "one in its dsl.ContainerSpec, or leave out metered=True"
@@ -85,7 +103,7 @@ def metered_component(component: Any, stage: str, grace_s: float) -> ContainerCo
     ]
     container = spec.implementation.container
     container.command = METER_COMMAND
-    braces, words = without_templates([convert_command_line_element_to_string(word) for word in words])
+    braces, words = without_templates(words)
     container.args = ["stage", stage, *options, "--grace", f"{grace_s:g}", *outputs, *braces, "--", *words]
     return ContainerComponent(spec, component.pipeline_func)
 

@@ -8,13 +8,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from google.protobuf.json_format import MessageToDict
 from kfp import compiler
 
 from shoestring import components
 from shoestring.core.errors import UsageError
+from shoestring.pipelines.compiled_tasks import check_pipeline
 from shoestring.pipelines.predict import predict_pipeline
-from shoestring.pipelines.stage_graph import check_loops
 from shoestring.pipelines.train import train_pipeline
 
 PIPELINES = {"train": train_pipeline, "predict": predict_pipeline}
@@ -54,8 +53,8 @@ def import_pipeline(reference: str) -> Any:
 def write(pipeline: Any, path: Path) -> Path:
     """Write a pipeline or a component as KFP's YAML. The name of `path` must end in .yaml.
 
-    Raises UsageError if a routed stage is in a loop.
+    Raises UsageError as `check_compiled`.
     """
-    check_loops(MessageToDict(pipeline.pipeline_spec))
+    check_pipeline(pipeline)
     compiler.Compiler().compile(pipeline, str(path))
     return path

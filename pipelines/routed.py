@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NoReturn
 
 from kfp import dsl, kubernetes
 
@@ -39,6 +40,29 @@ PLACEMENT_INPUTS = {
     "accelerator_count",
     "base_image",
 }
+
+
+DECIDED = "its route step decides that"
+REFUSED_SETTERS = {
+    **dict.fromkeys(
+        (
+            "set_cpu_request",
+            "set_cpu_limit",
+            "set_memory_request",
+            "set_memory_limit",
+            "set_accelerator_type",
+            "set_accelerator_limit",
+            "set_gpu_limit",
+        ),
+        f"{DECIDED}, by cores, memory and GPUs in the Need of the stage",
+    ),
+    "add_node_selector_constraint": f"{DECIDED}, by the pools of pools.yaml and the policy",
+    "set_container_image": "its route step knows the image that was passed: pass a component with that image",
+    "set_caching_options": "a task that KFP skips never settles its reservation: Shoestring caches results",
+    "set_retry": "Shoestring decides by the end of a stage whether another attempt can help",
+    "ignore_upstream_failure": "its route step has no budget to plan with after a failure",
+}
+"""What a task does not take after `routed()`, and why."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +106,7 @@ def routed(
         metered: whether the external component of a pipeline of commands has a meter, which its image needs.
 
     KFP's cache is off for both tasks: a task that KFP skips would never settle what its router reserved.
-    Raises UsageError if the component cannot be routed.
+    The returned task refuses REFUSED_SETTERS. Raises UsageError if the component cannot be routed.
     """
     stage, is_external = needs[0].stage, "decision_key" not in (component.component_spec.inputs or {})
     check_component(component, needs, is_external, origin)
@@ -96,7 +120,7 @@ def routed(
     if metered:
         component = metered_component(component, stage, grace_of(needs[0]))
     task = make(component, stage, run, routing.outputs, values).set_display_name(stage)
-    return forward_after(apply_placement(task, routing.outputs), routing)
+    return refuse_setters(forward_after(apply_placement(task, routing.outputs), routing), stage)
 
 
 def remaining_stages(needs: Sequence[Need], origin: Origin | None, is_external: bool) -> RemainingStages:
@@ -262,4 +286,15 @@ def forward_after(task: dsl.PipelineTask, routing: dsl.PipelineTask) -> dsl.Pipe
         return after(*tasks)
 
     task.after = both_after
+    return task
+
+
+def refuse_setters(task: dsl.PipelineTask, stage: str) -> dsl.PipelineTask:
+    """Make the task refuse what would change what its route step decided, or how it is settled."""
+
+    def refused(setter: str, *_: Any, **__: Any) -> NoReturn:
+        raise UsageError(f"{stage}: leave out {setter}() after routed(): {REFUSED_SETTERS[setter]}")
+
+    for setter in REFUSED_SETTERS:
+        setattr(task, setter, partial(refused, setter))
     return task

@@ -11,10 +11,11 @@ from google.protobuf.json_format import MessageToDict
 from shoestring.config.engines import Engine
 from shoestring.core.errors import UsageError
 from shoestring.core.record import argument_json
+from shoestring.pipelines.compiled_tasks import CompiledTask, compiled_tasks, constant, router_of
 from shoestring.pipelines.external_containers import (
     INPUT,
-    INPUT_PLACEHOLDER,
     METER_INPUTS,
+    Yaml,
     external_container,
     input_values,
     parameters_of,
@@ -32,10 +33,6 @@ CHANNEL = "pipelinechannel--"
 
 RUN_PARAMETERS = ("recipe", "run_id", "budget_usd", "deadline_s", "seed")
 """The parameters of a run on Argo that a component may read."""
-
-ROUTER_INPUTS = {"needs", "upstream", "side_input", "job_id"}
-
-Yaml = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -106,11 +103,11 @@ def routed_stages(pipeline: Any) -> list[Stage]:
 
     Raises UsageError: Argo cannot run one of the stages.
     """
-    tasks = {task.name: task for task in _tasks(MessageToDict(pipeline.pipeline_spec))}
+    tasks = {task.name: task for task in compiled_tasks(MessageToDict(pipeline.pipeline_spec))}
     values = {name: task.inputs for name, task in tasks.items()}
-    routers = {name: router for name in tasks if (router := _router_of(name, values))}
+    routers = {name: router for name in tasks if (router := router_of(name, values))}
     _check_routers(values, routers)
-    needs = {task: json.loads(_constant(values[router]["needs"])) for task, router in routers.items()}
+    needs = {task: json.loads(constant(values[router]["needs"])) for task, router in routers.items()}
     names = {task: each["needs"][0]["stage"] for task, each in needs.items()}
     commands = {task for task, each in needs.items() if each.get("command") and each.get("metered", True)}
     keys = {task: names[task] for task in names if "decision_key" in values[task] and task not in commands}
@@ -138,29 +135,14 @@ def routed_stages(pipeline: Any) -> list[Stage]:
                 f"{task} has an input {other[0]} that is not the output key of a stage: Argo passes only "
                 "those on"
             )
-        origin = _constant(values[task].get("origin", {}))
+        origin = constant(values[task].get("origin", {}))
         reads = {name: producer(value) for name, value in sorted(values[task].items()) if producer(value)}
         stages.append(RoutedStage(**common, origin=origin, inputs=reads))
     return sorted(stages, key=lambda stage: -len(json.loads(stage.needs)["needs"]))
 
 
-def _constant(value: Yaml) -> str:
-    """Return the text of a constant input; empty for any other."""
-    return str(value.get("runtimeValue", {}).get("constant", ""))
-
-
-def _router_of(task: str, values: dict[str, Yaml]) -> str:
-    """Return the task that routes a task; empty: none does."""
-    inputs = values[task]
-    if "decision_key" in inputs:
-        return str(inputs["decision_key"]["taskOutputParameter"]["producerTask"])
-    placed = INPUT_PLACEHOLDER.fullmatch(_constant(inputs.get("cpu_request", {})))
-    source = inputs[placed[1]].get("taskOutputParameter", {}).get("producerTask", "") if placed else ""
-    return source if values.get(source, {}).keys() >= ROUTER_INPUTS else ""
-
-
 def _external_parts(
-    pipeline: Any, task: _CompiledTask, names: dict[str, str], keys: dict[str, str]
+    pipeline: Any, task: CompiledTask, names: dict[str, str], keys: dict[str, str]
 ) -> dict[str, Any]:
     """Return container, values and outputs of an external component. Raises UsageError."""
     spec = MessageToDict(pipeline.pipeline_spec)
@@ -212,63 +194,7 @@ def _with_meter_inputs(container: Yaml) -> Yaml:
     return container | {"args": [given.get(word, word) for word in container["args"]]}
 
 
-@dataclass(frozen=True)
-class _CompiledTask:
-    """A task in a compiled pipeline.
-
-    `inputs`: its input parameters. `component`: the name of its component. `after`: the tasks that it waits
-    for, or that a group around it waits for. `conditions` and `loops`: those around it, the innermost last.
-    """
-
-    name: str
-    inputs: Yaml
-    component: str = ""
-    after: frozenset[str] = frozenset()
-    conditions: tuple[str, ...] = ()
-    loops: tuple[str, ...] = ()
-
-
-def _tasks(spec: Yaml) -> list[_CompiledTask]:
-    """Return the tasks of a pipeline, those within groups and nested pipelines included."""
-    found, dags = list[_CompiledTask](), [(spec["root"]["dag"], _CompiledTask("", {}))]
-    for dag, around in dags:
-        for name, task in dag["tasks"].items():
-            inner = _CompiledTask(
-                name,
-                inputs=task.get("inputs", {}).get("parameters", {}),
-                component=task["componentRef"]["name"],
-                after=around.after | set(task.get("dependentTasks", [])),
-                conditions=(*around.conditions, *([name] if _has_condition(task) else [])),
-                loops=(*around.loops, *([name] if _is_loop(task) else [])),
-            )
-            found.append(inner)
-            component = spec["components"][inner.component]
-            if "dag" in component:
-                dags.append((component["dag"], inner))
-    return found
-
-
-def _has_condition(task: Yaml) -> bool:
-    return "condition" in task.get("triggerPolicy", {})
-
-
-def _is_loop(task: Yaml) -> bool:
-    return not {"parameterIterator", "artifactIterator"}.isdisjoint(task)
-
-
-def check_loops(spec: Yaml) -> None:
-    """Raise UsageError for a router in a loop, where `routed()` did not see it: in a nested pipeline. `spec`:
-    a compiled pipeline.
-    """
-    for task in _tasks(spec):
-        if task.loops and task.inputs.keys() >= ROUTER_INPUTS:
-            raise UsageError(
-                f"{task.name} is a router inside {task.loops[-1]}, whose items would share one reservation: "
-                "take the nested pipeline out of dsl.ParallelFor"
-            )
-
-
-def _stages_before(task: _CompiledTask, router: _CompiledTask, names: dict[str, str]) -> tuple[str, ...]:
+def _stages_before(task: CompiledTask, router: CompiledTask, names: dict[str, str]) -> tuple[str, ...]:
     """Return the stages that a stage and its router wait for. Raises UsageError: one is not a stage."""
     after = sorted((task.after | router.after) - {router.name})
     if other := [name for name in after if name not in names]:
@@ -279,7 +205,7 @@ def _stages_before(task: _CompiledTask, router: _CompiledTask, names: dict[str, 
     return tuple(sorted(names[name] for name in after))
 
 
-def _check_group(task: _CompiledTask) -> None:
+def _check_group(task: CompiledTask) -> None:
     """Raise UsageError for a stage in a condition or a loop."""
     if groups := task.conditions + task.loops:
         raise UsageError(

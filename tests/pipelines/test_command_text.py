@@ -5,12 +5,14 @@ import subprocess
 import sys
 from decimal import Decimal
 from pathlib import Path
+from typing import Optional
 
 import pytest
 import yaml
 from argo_by_hand import ArgoByHand
 from commands import command
 from kfp import dsl
+from kfp.local.placeholder_utils import replace_placeholders
 
 from shoestring.data.job import Job
 from shoestring.pipelines.argo import workflow_template
@@ -22,15 +24,23 @@ from shoestring.stages.command import command_need
 JOB = Job(name="quoting", budget_usd=Decimal("0.05"))
 WRITE = "import pathlib, sys; pathlib.Path(sys.argv[1]).write_text(''.join(sys.argv[2:]))"
 QUOTED = ("{{workflow.name}}", "{{=1+1}}", "{{{x")
-WRITTEN = "".join(QUOTED) + "{{0.91}}}\n"
+WRITTEN = "".join(QUOTED) + "{{0.91}}}<0.91{{>[]-\n"
 
 
 @dsl.container_component
-def quote(data: str, text: dsl.OutputPath(str)):  # type: ignore[no-untyped-def,valid-type]
-    words = [*QUOTED, f"{{{{{data}}}}}}}", "\n\n"]
+def quote(  # type: ignore[no-untyped-def]
+    data: str,
+    text: dsl.OutputPath(str),  # type: ignore[valid-type]
+    unused: Optional[str] = None,  # noqa: UP045
+):
+    words = [*QUOTED, f"{{{{{data}}}}}}}", dsl.ConcatPlaceholder(["<", data, "{{>"])]
+    words += [dsl.IfPresentPlaceholder("data", then=["[", "]"], else_=["!"])]
+    words += [dsl.IfPresentPlaceholder("unused", then=["!", unused], else_=["-"]), "\n\n"]
     return dsl.ContainerSpec("me/quote:1", [sys.executable, "-c", WRITE], [text, *words])
 
 
+IDS = ("pipeline", "task", "root", "id")
+"""What KFP's other placeholders are replaced by."""
 QUOTE = command_need("quote", memory_gb=0.2, grace_s=2.5)
 
 
@@ -63,10 +73,11 @@ def test_a_command_with_a_meter_gets_its_braces_and_loses_one_newline_on_kubeflo
     at, out = (str(tmp_path / "decision"), str(tmp_path / "page")), tmp_path / "text"
     decided = route(needs, str(laptop), tmp_path.name, "", "", 0.0, -1, "", "", *at)
     given = {"world": str(laptop), "run_id": tmp_path.name, "job_id": "", "data": "0.91"}
-    given |= {"decision_key": decided["decision_key"], "text": str(out)}
+    given |= {"decision_key": decided["decision_key"]}
     args = spec["deploymentSpec"]["executors"]["exec-quote"]["container"]["args"]
     kfp = re.compile(r"\{\{\$\.\w+\.parameters\['(\w+)'\](?:\.output_file)?\}\}")
     assert not [word for word in (needs, *args) if "{{" in kfp.sub("", word)]
-    line = [*command(), *(kfp.sub(lambda found: given[found[1]], word) for word in args)]
-    subprocess.run(line, cwd=tmp_path, check=True)
+    outputs = {"parameters": {"text": {"outputFile": str(out)}}, "outputFile": ""}
+    values = {"inputs": {"parameterValues": given}, "outputs": outputs}
+    subprocess.run([*command(), *replace_placeholders(args, values, *IDS)], cwd=tmp_path, check=True)
     assert out.read_text() == WRITTEN

@@ -10,7 +10,7 @@ from shoestring.cli.authoring.upload import read_pipeline
 from shoestring.core.errors import UsageError
 from shoestring.core.types import Need
 from shoestring.pipelines.kubeflow import write
-from shoestring.pipelines.routed import RunParameters, routed
+from shoestring.pipelines.routed import RunParameters, routed, settle_step
 
 RUN = RunParameters(world="", run_id="", recipe="", budget_usd="", deadline_s=0.0, seed=0)
 FIRST = (Need(stage="first"),)
@@ -29,11 +29,12 @@ def nested(text: str) -> None:
 def nested_in(*, loop: bool) -> Any:
     @dsl.pipeline(name="outer")
     def outer(text: str = "a") -> None:
-        if loop:
-            with dsl.ParallelFor(["x", "y"]) as item:
-                nested(text=item)
-        else:
-            nested(text=text)
+        with dsl.ExitHandler(settle_step(RUN), name="spend"):
+            if loop:
+                with dsl.ParallelFor(["x", "y"]) as item:
+                    nested(text=item)
+            else:
+                nested(text=text)
 
     return outer
 

@@ -96,20 +96,20 @@ def run_arguments(
 
 def read_pipeline(path: Path) -> tuple[str, bool]:
     """Return the name in a compiled pipeline, and whether its runs take a recipe. Raises UsageError if the
-    file is not one, or routes a stage in a loop.
+    file is not one, or routes a stage as `check_compiled` refuses.
     """
     try:
-        from shoestring.pipelines.stage_graph import check_loops
+        from shoestring.pipelines.compiled_tasks import check_compiled
     except ImportError as error:
         raise without_kfp(error) from None
     text = read_text(path, f"there is no compiled pipeline at {path}", UsageError)
     try:
-        spec = next(yaml.safe_load_all(text))
+        spec, *platform = yaml.safe_load_all(text)
         name = str(spec["pipelineInfo"]["name"])
-        check_loops(spec)
+        check_compiled(spec, platform[0] if platform else {})
         given = spec["root"].get("inputDefinitions", {}).get("parameters", {})
         return name, "recipe" in given
-    except (yaml.YAMLError, StopIteration, TypeError, KeyError):
+    except (yaml.YAMLError, ValueError, TypeError, KeyError):
         raise UsageError(
             f"{path} is not a compiled pipeline: write one with `kfp dsl compile --py PIPELINE.py --output "
             f"{path}`"

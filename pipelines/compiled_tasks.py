@@ -1,0 +1,169 @@
+"""The tasks of a compiled pipeline, and what neither `routed()` nor KFP's compiler can check of them."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf.json_format import MessageToDict
+
+from shoestring.core.errors import UsageError
+from shoestring.pipelines.external_containers import INPUT_PLACEHOLDER, Yaml
+from shoestring.routing.placement import STAGE_LABEL
+
+ROUTER_INPUTS = {"needs", "upstream", "side_input", "job_id"}
+EXIT_STEP_INPUTS = {"world", "run_id", "job_id"}
+AT_THE_END = "ALL_UPSTREAM_TASKS_COMPLETED"
+"""KFP's strategy for a task that runs however the tasks before it ended."""
+DECIDED = {
+    "nodeSelector": "kubernetes.add_node_selector()",
+    "tolerations": "kubernetes.add_toleration()",
+    "nodeAffinity": "kubernetes.add_node_affinity()",
+}
+"""What a route step decides of a pod's configuration, with what changes it."""
+
+
+@dataclass(frozen=True)
+class CompiledTask:
+    """A task in a compiled pipeline.
+
+    `path`: its name, after those of the groups and nested pipelines around it. `inputs`: its input
+    parameters. `component`: the name of its component. `after`: the tasks that it waits for, or that a group
+    around it waits for. `settles`: the paths of what it settles, for an exit step. `conditions` and `loops`:
+    those around it, the innermost last.
+    """
+
+    path: tuple[str, ...]
+    inputs: Yaml
+    component: str = ""
+    after: frozenset[str] = frozenset()
+    settles: frozenset[tuple[str, ...]] = frozenset()
+    conditions: tuple[str, ...] = ()
+    loops: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.path[-1]
+
+    @property
+    def is_router(self) -> bool:
+        return self.inputs.keys() >= ROUTER_INPUTS
+
+
+def compiled_tasks(spec: Yaml) -> list[CompiledTask]:
+    """Return the tasks of a pipeline, those within groups and nested pipelines included."""
+    found, dags = list[CompiledTask](), [(spec["root"]["dag"], CompiledTask((), {}))]
+    for dag, around in dags:
+        for name, task in dag["tasks"].items():
+            inputs = task.get("inputs", {}).get("parameters", {})
+            before = set(task.get("dependentTasks", []))
+            inner = CompiledTask(
+                (*around.path, name),
+                inputs=inputs,
+                component=task["componentRef"]["name"],
+                after=around.after | before,
+                settles=frozenset((*around.path, each) for each in before if is_exit_step(task, inputs)),
+                conditions=(*around.conditions, *([name] if _has_condition(task) else [])),
+                loops=(*around.loops, *([name] if _is_loop(task) else [])),
+            )
+            found.append(inner)
+            component = spec["components"][inner.component]
+            if "dag" in component:
+                dags.append((component["dag"], inner))
+    return found
+
+
+def is_exit_step(task: Yaml, inputs: Yaml) -> bool:
+    """Return whether a task, with these inputs, is what `settle_step` makes."""
+    return task.get("triggerPolicy", {}).get("strategy") == AT_THE_END and inputs.keys() == EXIT_STEP_INPUTS
+
+
+def _has_condition(task: Yaml) -> bool:
+    return "condition" in task.get("triggerPolicy", {})
+
+
+def _is_loop(task: Yaml) -> bool:
+    return not {"parameterIterator", "artifactIterator"}.isdisjoint(task)
+
+
+def constant(value: Yaml) -> str:
+    """Return the text of a constant input; empty for any other."""
+    return str(value.get("runtimeValue", {}).get("constant", ""))
+
+
+def router_of(task: str, values: dict[str, Yaml]) -> str:
+    """Return the task that routes a task; empty: none does. `values`: the inputs of all tasks."""
+    inputs = values[task]
+    if "decision_key" in inputs:
+        return str(inputs["decision_key"]["taskOutputParameter"]["producerTask"])
+    placed = INPUT_PLACEHOLDER.fullmatch(constant(inputs.get("cpu_request", {})))
+    source = inputs[placed[1]].get("taskOutputParameter", {}).get("producerTask", "") if placed else ""
+    return source if values.get(source, {}).keys() >= ROUTER_INPUTS else ""
+
+
+def check_pipeline(pipeline: Any) -> None:
+    """Check a pipeline of KFP as `check_compiled` does its file. A component alone passes."""
+    if pipeline.component_spec.implementation.graph is None:
+        return
+    check_compiled(MessageToDict(pipeline.pipeline_spec), MessageToDict(pipeline.platform_spec))
+
+
+def check_compiled(spec: Yaml, platform: Yaml) -> None:
+    """Check a compiled pipeline. `platform`: what KFP's extension for Kubernetes has set.
+
+    Raises UsageError: a stage in a loop, where `routed()` did not see it; a stage whose place was changed
+    after `routed()`; or a stage that no exit step settles.
+    """
+    tasks = compiled_tasks(spec)
+    settled = {path for task in tasks for path in task.settles}
+    for task in tasks:
+        if not task.is_router:
+            continue
+        if task.loops:
+            raise UsageError(
+                f"{task.name} is a router inside {task.loops[-1]}, whose items would share one reservation: "
+                "take the nested pipeline out of dsl.ParallelFor"
+            )
+        if not any(task.path[:length] in settled for length in range(1, len(task.path))):
+            raise UsageError(
+                f"{task.name} reserves money, and no exit step settles it: put routed() inside `with "
+                'dsl.ExitHandler(settle_step(run), name="spend"):`'
+            )
+    check_places(spec, platform, tasks)
+
+
+def check_places(spec: Yaml, platform: Yaml, tasks: list[CompiledTask]) -> None:
+    """Raise UsageError for a routed task whose place was changed after `routed()`."""
+    values: dict[tuple[str, ...], dict[str, Yaml]] = defaultdict(dict)
+    for task in tasks:
+        values[task.path[:-1]][task.name] = task.inputs
+    given = platform.get("platforms", {}).get("kubernetes", {}).get("deploymentSpec", {}).get("executors", {})
+    for task in tasks:
+        siblings = values[task.path[:-1]]
+        if router := router_of(task.name, siblings):
+            label = spec["components"][task.component]["executorLabel"]
+            needs = json.loads(constant(siblings[router]["needs"]))["needs"]
+            for change in changes(given.get(label, {}), needs[0]["stage"]):
+                raise UsageError(
+                    f"{task.name}: {change} after routed() changes what its route step decides, or how its "
+                    "pod is found: leave it out"
+                )
+
+
+def changes(config: Yaml, stage: str) -> Iterator[str]:
+    """Yield the calls that changed the configuration of a stage's pod after `routed()`."""
+    for key, call in DECIDED.items():
+        found = config.get(key, {})
+        each = found if isinstance(found, list) else [found]
+        # `routed()` sets one of each, by an output of the route step.
+        if len(each) != 1 or {*each[0]} != {f"{key.removesuffix('s')}Json"} or not _is_output(each[0]):
+            yield call
+    if config.get("podMetadata", {}).get("labels", {}).get(STAGE_LABEL) != stage:
+        yield f'kubernetes.add_pod_label("{STAGE_LABEL}", ...)'
+
+
+def _is_output(config: Yaml) -> bool:
+    return all("taskOutputParameter" in value for value in config.values())
