@@ -30,6 +30,7 @@ from shoestring.pipelines.argo_templates import (
     settle_template,
     stage_template,
 )
+from shoestring.pipelines.compiled_tasks import check_pipeline
 from shoestring.pipelines.kubeflow import PIPELINES
 from shoestring.pipelines.pods import USER_ID
 from shoestring.pipelines.stage_graph import ExternalStage, RoutedStage, Stage, Yaml, routed_stages
@@ -75,6 +76,7 @@ def workflow_template(pipeline: Any) -> Yaml:
             "runAsGroup": USER_ID,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
+        **image_pull_secrets(stages),
         "podSpecPatch": executor_patch(),
         # Not earlier: the exit step reads when the pods began and ended. The pods of a failed run stay as
         # long as the Workflow, for their logs.
@@ -89,9 +91,8 @@ def workflow_template(pipeline: Any) -> Yaml:
         *(stage_template(stage) for stage in stages),
         settle_template(),
     ]
-    spec |= with_container_defaults(
-        templates, {each.name for each in stages if isinstance(each, ExternalStage)}
-    )
+    external = {each.name for each in stages if isinstance(each, ExternalStage)}
+    spec |= with_container_defaults(templates, external)
     return {
         "apiVersion": API_VERSION,
         "kind": "WorkflowTemplate",
@@ -106,7 +107,7 @@ def template_warnings(pipeline: Any) -> list[str]:
     for stage in routed_stages(pipeline):
         if isinstance(stage, ExternalStage):
             words = [*stage.container["command"], *stage.container["args"], *stage.values.values()]
-            given = [*words, *(each.get("value", "") for each in stage.container["env"])]
+            given = [*words, *(each.get("value", "") for each in stage.pod.env)]
             if found := TEMPLATE.search("\n".join(OWN_REFERENCE.sub("", text) for text in given)):
                 sentences.append(
                     f"Argo takes {found[0]} in the command, inputs or environment of {stage.name} for a "
@@ -167,6 +168,12 @@ def workflow_parameters(has_recipe: bool) -> list[Yaml]:
     return [*recipe, *parameter_values(defaults)]
 
 
+def image_pull_secrets(stages: list[Stage]) -> Yaml:
+    """Return the secrets by which the images of all stages are pulled: Argo has them for whole Workflows."""
+    names = sorted({name for stage in stages for name in stage.pod.pull_secrets})
+    return {"imagePullSecrets": [{"name": name} for name in names]} if names else {}
+
+
 def workflow_volumes() -> list[Yaml]:
     files = [
         {"name": name, "configMap": {"name": f"shoestring-{name}", "optional": True}} for name in WORLD_FILES
@@ -202,7 +209,11 @@ def compile_all(folder: Path) -> list[Path]:
 
 
 def write(pipeline: Any, path: Path) -> Path:
-    """Write a KFP pipeline as a WorkflowTemplate. Raises UsageError if Argo cannot run one of its stages."""
+    """Write a KFP pipeline as a WorkflowTemplate.
+
+    Raises UsageError if Argo cannot run one of its stages, and as `check_compiled`.
+    """
+    check_pipeline(pipeline)
     return write_yaml(workflow_template(pipeline), path)
 
 

@@ -174,7 +174,7 @@ def stage_template(stage: Stage) -> Yaml:
         ["patch", "decision_key", *stage.producers],
         file_outputs(key=key),
     )
-    return template | {"podSpecPatch": "{{inputs.parameters.patch}}"}
+    return stage.pod.apply(template, container_defaults()) | {"podSpecPatch": "{{inputs.parameters.patch}}"}
 
 
 def external_template(stage: ExternalStage) -> Yaml:
@@ -187,8 +187,8 @@ def external_template(stage: ExternalStage) -> Yaml:
     if stage.is_metered:
         common = container_defaults()
         mounts += common["volumeMounts"]
-        container = common | container | {"env": [*common["env"], *container["env"]]}
-    return {
+        container = common | container
+    template = {
         "name": stage.name,
         "inputs": declare_parameters(*decided_for(stage), *stage.values),
         "outputs": file_outputs(**{name: f"{OUTPUTS}/{name}" for name in stage.outputs}),
@@ -197,8 +197,8 @@ def external_template(stage: ExternalStage) -> Yaml:
         "container": container
         | {"securityContext": RESTRICTED | {"readOnlyRootFilesystem": False}}
         | ({"volumeMounts": mounts} if mounts else {}),
-        "podSpecPatch": "{{inputs.parameters.patch}}",
     }
+    return stage.pod.apply(template, {}) | {"podSpecPatch": "{{inputs.parameters.patch}}"}
 
 
 def has_meter(stage: Stage) -> bool:

@@ -27,9 +27,6 @@ OUTPUTS = "/shoestring/outputs"
 """The folder in which the component's pod finds the files of its output parameters."""
 
 CONTAINER_KEYS = {"image", "command", "args", "env", "resources"}
-PLACED_BY_ROUTER = {"nodeAffinity", "nodeSelector", "tolerations", "podMetadata"}
-"""What `routed()` sets for Kubeflow, and the router's patch on Argo."""
-
 PLACEHOLDER = re.compile(r"\{\{\$[^{}]*\}\}")
 BRACE = re.compile(rf"({PLACEHOLDER.pattern})|\{{(?=\{{)")
 """A placeholder of KFP, or a brace before another one, at which an engine begins a template."""
@@ -137,13 +134,10 @@ def parameters_of(component: Yaml, side: str) -> dict[str, Yaml]:
     return dict(sorted(component.get(side, {}).get("parameters", {}).items()))
 
 
-def external_container(
-    task: str, component: Yaml, executor: Yaml, platform: Collection[str], given: Collection[str]
-) -> Yaml:
-    """Return image, command, args and environment of a component's container, with Argo's references.
+def external_container(task: str, component: Yaml, executor: Yaml, given: Collection[str]) -> Yaml:
+    """Return image, command and args of a component's container, with Argo's references.
 
-    `given`: the inputs that have a value. `platform`: the names of what KFP's extension for Kubernetes sets
-    for the pod.
+    `given`: the inputs that have a value.
 
     Raises:
         UsageError: it has artifacts, or anything else that only Kubeflow gives a pod.
@@ -159,7 +153,7 @@ def external_container(
             "not: pass parameters, or compile it for Kubeflow"
         )
     container = executor.get("container", {})
-    if other := sorted({*container} - CONTAINER_KEYS | {*platform} - PLACED_BY_ROUTER):
+    if other := sorted({*container} - CONTAINER_KEYS):
         raise UsageError(
             f"{task} sets {other[0]}, which only Kubeflow gives its pod: compile it for Kubeflow"
         )
@@ -169,7 +163,7 @@ def external_container(
     }
     for word in (*words["command"], *words["args"]):
         check_placeholders(task, word)
-    return {"image": container["image"], **words, "env": container.get("env", [])}
+    return {"image": container["image"], **words}
 
 
 def check_placeholders(task: str, text: str) -> None:

@@ -20,6 +20,7 @@ from shoestring.pipelines.external_containers import (
     input_values,
     parameters_of,
 )
+from shoestring.pipelines.pod_settings import PodSettings, pod_settings
 from shoestring.pipelines.routed import PLACEMENT_INPUTS
 
 RESERVED_INPUTS = {"world", "run_id", "job_id", "decision_key", "origin", *PLACEMENT_INPUTS}
@@ -51,6 +52,7 @@ class RoutedStage:
     side_input: str
     inputs: dict[str, str]
     after: tuple[str, ...]
+    pod: PodSettings
 
     @property
     def producers(self) -> list[str]:
@@ -67,7 +69,7 @@ class RoutedStage:
 class ExternalStage:
     """A routed component of another author.
 
-    `container`: its image, command, args and environment, whose args name its own parameters `input-NAME`.
+    `container`: its image, command and args, which name its own parameters `input-NAME`.
     `values`: what the run passes to these. `outputs`: the names of its outputs. `is_metered`: its container
     starts Shoestring. The other fields are those of a RoutedStage.
     """
@@ -80,6 +82,7 @@ class ExternalStage:
     values: dict[str, str]
     outputs: tuple[str, ...]
     after: tuple[str, ...]
+    pod: PodSettings
     is_metered: bool = False
 
     @property
@@ -124,6 +127,7 @@ def routed_stages(pipeline: Any) -> list[Stage]:
             "upstream": producer(values[router]["upstream"]),
             "side_input": producer(values[router]["side_input"]),
             "after": _stages_before(tasks[task], tasks[router], names),
+            "pod": _settings(pipeline, tasks[task]),
         }
         if task not in keys:
             parts = _external_parts(pipeline, tasks[task], names, keys)
@@ -135,9 +139,8 @@ def routed_stages(pipeline: Any) -> list[Stage]:
                 f"{task} has an input {other[0]} that is not the output key of a stage: Argo passes only "
                 "those on"
             )
-        origin = constant(values[task].get("origin", {}))
         reads = {name: producer(value) for name, value in sorted(values[task].items()) if producer(value)}
-        stages.append(RoutedStage(**common, origin=origin, inputs=reads))
+        stages.append(RoutedStage(**common, origin=constant(values[task].get("origin", {})), inputs=reads))
     return sorted(stages, key=lambda stage: -len(json.loads(stage.needs)["needs"]))
 
 
@@ -148,7 +151,6 @@ def _external_parts(
     spec = MessageToDict(pipeline.pipeline_spec)
     component = spec["components"][task.component]
     label = component["executorLabel"]
-    platform = MessageToDict(pipeline.platform_spec)["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
 
     def reference(value: Yaml) -> str:
         if "taskOutputParameter" in value:
@@ -173,15 +175,23 @@ def _external_parts(
     own = {name: value for name, value in task.inputs.items() if not is_metered or name not in METER_INPUTS}
     found = input_values(task.name, component, own, reference)
     executor = spec["deploymentSpec"]["executors"][label]
-    common = platform["exec-route"].items() if is_metered else ()
-    sets = {name for name, value in platform.get(label, {}).items() if (name, value) not in common}
-    container = external_container(task.name, component, executor, sets, found)
+    container = external_container(task.name, component, executor, found)
     return {
         "container": _with_meter_inputs(container) if is_metered else container,
         "is_metered": is_metered,
         "values": {f"{INPUT}{name}": value for name, value in found.items()},
         "outputs": tuple(parameters_of(component, "outputDefinitions")),
     }
+
+
+def _settings(pipeline: Any, task: CompiledTask) -> PodSettings:
+    """Return what an author gives the pod of a task. Raises UsageError."""
+    spec, platforms = MessageToDict(pipeline.pipeline_spec), MessageToDict(pipeline.platform_spec)
+    label = spec["components"][task.component]["executorLabel"]
+    configs = platforms["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+    env = spec["deploymentSpec"]["executors"][label].get("container", {}).get("env", [])
+    of_step = configs["exec-route"] if "decision_key" in task.inputs else {}
+    return pod_settings(task.name, configs.get(label, {}), of_step, env)
 
 
 def _with_meter_inputs(container: Yaml) -> Yaml:

@@ -98,3 +98,21 @@ def commands(engine: Engine, package: Path) -> None:
     assert run.run_id in listed
     check_dollars(engine, run, *COMMANDS)
     check_books(engine, run.run_id)
+
+
+def equipped(engine: Engine, package: Path) -> None:
+    """A command with a meter and a component without one get the secret, the config map, the volumes, the
+    labels and the annotations that their author gives them.
+    """
+    name, place = "scenario-equipped", engine.place
+    place.kubectl("delete", "secret,configmap", name, "--ignore-not-found")
+    place.kubectl("create", "secret", "generic", name, "--from-literal=token=hidden")
+    place.kubectl("create", "configmap", name, "--from-literal=mode=fast")
+    run = engine.start(Job("", Pipeline("equipped:pipeline", AUTHORED, name)))
+    run.wait().done()
+    for stage in ("metered", "theirs"):
+        (pod,) = engine.pods(run, stage)
+        assert pod["metadata"]["labels"]["team"] == "vision"
+        assert pod["metadata"]["annotations"]["example.com/owner"] == "vision"
+    check_books(engine, run.run_id)
+    place.kubectl("delete", "secret,configmap", name)

@@ -27,6 +27,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     lost_pods.terminated_and_resumed,
     lost_pods.pod_deleted,
     lost_pods.pod_force_deleted,
+    other_authors.equipped,
     retries.stage_retried,
     retries.component_retried,
     # Last: the main job has ended, and its model predicts.

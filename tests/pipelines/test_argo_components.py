@@ -156,9 +156,12 @@ def named_job(text: str):  # type: ignore[no-untyped-def]
 ONE = (Need(stage="count", setup_s=1.0),)
 
 
-def with_secret(run: RunParameters) -> None:
-    task = routed(tell, ONE, run, word="x")
-    kubernetes.use_secret_as_env(task, "theirs", {"key": "KEY"})
+def with_claim_of_a_run(run: RunParameters) -> None:
+    kubernetes.add_ephemeral_volume(routed(tell, ONE, run, word="x"), "own", "/own", ["ReadWriteOnce"], "1Gi")
+
+
+def with_secret_of_a_run(run: RunParameters) -> None:
+    kubernetes.use_secret_as_env(routed(tell, ONE, run, word="x"), run.run_id, {"key": "KEY"})
 
 
 def reading_the_world(run: RunParameters) -> None:
@@ -179,7 +182,8 @@ def reading_what_is_not_routed(run: RunParameters) -> None:
         ),
         (lambda run: routed(with_artifact, ONE, run, text="x"), r"with-artifact has artifacts \(made\)"),
         (lambda run: routed(named_job, ONE, run, text="x"), r"uses \{\{\$.pipeline_job_name\}\}"),
-        (with_secret, "tell sets secretAsEnv, which only Kubeflow gives its pod"),
+        (with_claim_of_a_run, "tell sets genericEphemeralVolume, which only Kubeflow gives its pod"),
+        (with_secret_of_a_run, "tell takes a secretName from an input, which only Kubeflow gives its pod"),
         (reading_the_world, "tell reads world, and on Argo a run has only recipe, run_id"),
         (reading_what_is_not_routed, "waits for tell, which is not a stage"),
     ],

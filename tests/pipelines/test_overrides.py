@@ -12,6 +12,9 @@ from shoestring.cli.authoring.upload import read_pipeline
 from shoestring.components.ingest import ingest
 from shoestring.core.errors import UsageError
 from shoestring.core.types import Need
+from shoestring.pipelines import argo
+from shoestring.pipelines.argo import workflow_template
+from shoestring.pipelines.argo_templates import container_defaults
 from shoestring.pipelines.kubeflow import write
 from shoestring.pipelines.routed import REFUSED_SETTERS, RunParameters, routed, settle_step
 from shoestring.stages.ingest import NEED as INGEST
@@ -26,7 +29,12 @@ def echo(text: str) -> str:
     return text
 
 
-def changed(ours: Change = id, theirs: Change = id) -> Any:
+@dsl.container_component
+def say(text: str):  # type: ignore[no-untyped-def]
+    return dsl.ContainerSpec("alpine:3.20", ["echo"], [text])
+
+
+def changed(ours: Change = id, theirs: Change = id, component: Any = echo) -> Any:
     """Return a pipeline of a stage of Shoestring and one of its author, each changed after `routed()`."""
 
     @dsl.pipeline(name="changed")
@@ -34,7 +42,7 @@ def changed(ours: Change = id, theirs: Change = id) -> Any:
         with dsl.ExitHandler(settle_step(RUN), name="spend"):
             first = routed(ingest, STAGES, RUN)
             ours(first)
-            theirs(routed(echo, STAGES[1:], RUN, upstream=first.outputs["Output"], text="hello"))
+            theirs(routed(component, STAGES[1:], RUN, upstream=first.outputs["Output"], text="hello"))
 
     return pipeline
 
@@ -77,11 +85,13 @@ def test_a_place_that_kfps_extension_sets_is_refused_by_compile_and_upload(call:
     sentence = rf"{call} after routed\(\) changes what its route step decides"
     for name, pipeline in (
         ("ingest", changed(ours=PLACES[call])),
-        ("echo", changed(theirs=PLACES[call])),
+        ("say", changed(theirs=PLACES[call], component=say)),
     ):
         path = tmp_path / f"{name}.yaml"
         with pytest.raises(UsageError, match=f"^{name}: {sentence}"):
             write(pipeline, path)
+        with pytest.raises(UsageError, match=f"^{name}: {sentence}"):
+            argo.write(pipeline, path)
         # KFP's own compiler knows nothing of it.
         compiler.Compiler().compile(pipeline, str(path))
         with pytest.raises(UsageError, match=f"^{name}: {sentence}"):
@@ -113,6 +123,52 @@ def test_everything_else_stays(tmp_path: Path) -> None:
         assert config["podMetadata"]["labels"]["team"] == "vision"
         assert config["podMetadata"]["annotations"] == {"sidecar.istio.io/inject": "false"}
         assert config["imagePullPolicy"] == "Always"
+
+
+def test_everything_else_stays_on_argo(tmp_path: Path) -> None:
+    def add_more(task: dsl.PipelineTask) -> None:
+        add_all(task)
+        kubernetes.use_secret_as_volume(task, "keys", "/keys", optional=True)
+        kubernetes.use_config_map_as_env(task, "modes", {"key": "KEY"}, optional=True)
+        kubernetes.use_config_map_as_volume(task, "modes", "/modes")
+        kubernetes.use_field_path_as_env(task, "NODE", "spec.nodeName")
+        kubernetes.empty_dir_mount(task, "scratch", "/cache", medium="Memory", size_limit="1Gi")
+        kubernetes.set_image_pull_secrets(task, ["registry"])
+
+    spec = workflow_template(changed(add_more, add_more, component=say))["spec"]
+    assert spec["imagePullSecrets"] == [{"name": "registry"}]
+    templates = {each["name"]: each for each in spec["templates"]}
+    for name, common in (("ingest", container_defaults()), ("theirs", {"env": [], "volumeMounts": []})):
+        template, container = templates[name], templates[name]["container"]
+        assert template["metadata"]["labels"]["shoestring.dev/stage"] == name
+        assert template["metadata"]["labels"]["team"] == "vision"
+        assert template["metadata"]["annotations"] == {"sidecar.istio.io/inject": "false"}
+        assert container["imagePullPolicy"] == "Always"
+        assert container["env"] == [
+            *common["env"],
+            {"name": "MODE", "value": "fast"},
+            variable("TOKEN", "secretKeyRef", name="token", key="value", optional=False),
+            variable("KEY", "configMapKeyRef", name="modes", key="key", optional=True),
+            variable("NODE", "fieldRef", fieldPath="spec.nodeName"),
+        ]
+        assert template["volumes"] == [
+            {"name": "own-1", "secret": {"secretName": "keys", "optional": True}},
+            {"name": "own-2", "configMap": {"name": "modes", "optional": False}},
+            {"name": "own-3", "persistentVolumeClaim": {"claimName": "data"}},
+            {"name": "own-4", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}},
+        ]
+        assert container["volumeMounts"] == [
+            *common["volumeMounts"],
+            *({"name": f"own-{number}", "mountPath": path} for number, path in enumerate(PATHS, 1)),
+        ]
+    assert "annotations" not in templates["route"]["metadata"]
+
+
+PATHS = ("/keys", "/modes", "/data", "/cache")
+
+
+def variable(name: str, kind: str, /, **source: Any) -> dict[str, Any]:
+    return {"name": name, "valueFrom": {kind: source}}
 
 
 @dsl.pipeline(name="alone")
