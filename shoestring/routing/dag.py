@@ -113,6 +113,9 @@ class Dag:
 def build_dag(needs: Sequence[Need], upstream: Sequence[UpstreamStage] = ()) -> Dag:
     """Return the DAG of the stages.
 
+    If the first one waits for a stage that is not among them, it was routed earlier, and the others may wait
+    for such stages, too. What these leave is taken for as large as what the first one reads.
+
     Raises:
         ValueError: two stages have one name; a stage waits for itself, a later stage or an unknown one; or
             too many data sets are read or open at once.
@@ -122,11 +125,11 @@ def build_dag(needs: Sequence[Need], upstream: Sequence[UpstreamStage] = ()) -> 
     unique = len(number.keys() | routed.keys()) == len(needs) + len(upstream)
     if not unique and any(need.after is not None for need in needs):
         raise ValueError("two stages have the same name: it is unclear which of them the others wait for")
-    unknown = {name for name in needs[0].after or () if name not in number and name not in routed}
-    _check_names(needs, number, routed, unknown)
+    earlier = {name for name in needs[0].after or () if name not in number and name not in routed}
+    _check_names(needs, number, routed, has_earlier=bool(earlier))
     before, ready_ms = list[tuple[int, ...]](), list[int]()
     for stage in range(len(needs)):
-        names = _names_before(needs, stage)
+        names = names_before(needs, stage)
         before.append(tuple(sorted({number[name] for name in names if name in number})))
         waits_s = (upstream[routed[name]].ready_s for name in names if name in routed)
         ready_ms.append(max((round(each * 1000) for each in waits_s), default=0))
@@ -146,21 +149,21 @@ def _sources(
     routed: Mapping[str, int],
 ) -> list[tuple[int, ...]]:
     """Return the data sets that each stage reads. Raises ValueError: a stage reads too many."""
-    sources = list[tuple[int, ...]]()
+    sources, named = list[tuple[int, ...]](), {name for need in needs for name in need.after or ()}
 
     def datasets_of(name: str) -> tuple[int, ...]:
         """Return the data sets that are available after the named stage."""
         if name in number:
             return (number[name],) if needs[number[name]].writes_bytes_per_row else sources[number[name]]
         if name not in routed:
-            return (FIRST_SOURCE,) if name in (needs[0].after or ()) else ()
+            return (FIRST_SOURCE,) if name in named else ()
         stage = upstream[routed[name]]
         if stage.row_bytes:
             return (FIRST_SOURCE - 1 - routed[name],)
         return tuple(source for each in stage.after for source in datasets_of(each))
 
     for stage, need in enumerate(needs):
-        names = _names_before(needs, stage)
+        names = names_before(needs, stage)
         known = [name for name in names if stage or name in number or name in routed]
         read = sorted({source for name in known for source in datasets_of(name)})
         sources.append(tuple(read) if read or stage else (FIRST_SOURCE,))
@@ -172,7 +175,7 @@ def _sources(
     return sources
 
 
-def _names_before(needs: Sequence[Need], stage: int) -> tuple[str, ...]:
+def names_before(needs: Sequence[Need], stage: int) -> tuple[str, ...]:
     """Return the names of the stages that a stage waits for."""
     after = needs[stage].after
     if after is not None:
@@ -181,9 +184,9 @@ def _names_before(needs: Sequence[Need], stage: int) -> tuple[str, ...]:
 
 
 def _check_names(
-    needs: Sequence[Need], number: Mapping[str, int], routed: Collection[str], unknown: Collection[str]
+    needs: Sequence[Need], number: Mapping[str, int], routed: Collection[str], has_earlier: bool
 ) -> None:
-    """Check the names that stages wait for. `unknown`: names of the first stage that no stage has.
+    """Check the names that stages wait for. `has_earlier`: they may be those of stages routed earlier.
 
     Raises:
         ValueError: a stage waits for itself, for a later stage, or for one that does not exist.
@@ -196,7 +199,7 @@ def _check_names(
                 if cycle := _cycle(needs, number, stage):
                     raise ValueError(f"the stages wait for each other in a cycle: {' after '.join(cycle)}")
                 raise ValueError(f"{need.stage} comes after {name}, which is listed later: list {name} first")
-            if stage and name not in number and name not in routed and name not in unknown:
+            if stage and not has_earlier and name not in number and name not in routed:
                 known = ", ".join(number)
                 raise ValueError(f"{need.stage} comes after {name}, which does not exist: there is {known}")
 
@@ -206,7 +209,7 @@ def _cycle(needs: Sequence[Need], number: Mapping[str, int], start: int) -> list
     paths, seen = [[needs[start].stage]], set[str]()
     while paths:
         path = paths.pop()
-        for name in _names_before(needs, number[path[-1]]):
+        for name in names_before(needs, number[path[-1]]):
             if name == path[0]:
                 return [*path, name]
             if name in number and name not in seen:
@@ -253,15 +256,16 @@ def _keep_order(needs: Sequence[Need], indices: list[int]) -> tuple[Need, ...]:
     """Return some of the stages, in the order of `indices`.
 
     A stage that waited implicitly for the one before it names that one in `after` where its predecessor
-    changed.
+    changed, and the first one where another waits for a stage that is left out.
     """
     named = {name for index in indices for name in needs[index].after or ()}
+    kept = {needs[index].stage for index in indices}
 
     def with_after(index: int, previous: int | None) -> Need:
         need = needs[index]
         if need.after is not None or not index or previous == index - 1:
             return need
         name = needs[index - 1].stage
-        return need if previous is None and name not in named else need.model_copy(update={"after": (name,)})
+        return need if previous is None and named <= kept else need.model_copy(update={"after": (name,)})
 
     return tuple(with_after(*each) for each in zip(indices, [None, *indices], strict=False))

@@ -7,7 +7,7 @@ from dag_cases import DIAMOND
 from pydantic import ValidationError
 from routing_cases import EVALUATE, INGEST, PREPROCESS, TRAIN, laptop_question
 
-from shoestring.routing.dag import build_dag, stages_from, without_stages
+from shoestring.routing.dag import FIRST_SOURCE, build_dag, stages_from, without_stages
 
 
 @pytest.mark.parametrize(
@@ -59,6 +59,19 @@ def test_a_router_considers_all_stages_that_do_not_come_before_its_own() -> None
     assert [need.stage for need in stages_from(DIAMOND, "join")] == ["join"]
     chain = (INGEST, PREPROCESS, TRAIN, EVALUATE)
     assert [stages_from(chain, need.stage) for need in chain] == [chain[place:] for place in range(4)]
+
+
+def test_a_concurrent_stage_may_wait_for_one_that_was_routed_before_this_one_and_reads_as_much() -> None:
+    other = TRAIN.model_copy(update={"stage": "other", "after": ("ingest",)})
+    for after in (None, ("preprocess",)):
+        needs = (INGEST, PREPROCESS, EVALUATE.model_copy(update={"after": after}), other)
+        found = stages_from(needs, "evaluate")
+        assert [(need.stage, need.after) for need in found] == [
+            ("evaluate", ("preprocess",)),
+            ("other", ("ingest",)),
+        ]
+        dag = build_dag(found)
+        assert dag.before == ((), ()) and dag.sources == ((FIRST_SOURCE,), (FIRST_SOURCE,))
 
 
 def test_a_stage_with_an_implicit_dependency_names_it_when_the_order_changes() -> None:
