@@ -6,16 +6,21 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 from google.protobuf.json_format import MessageToDict
 
 from shoestring.core.errors import UsageError
+from shoestring.core.types import Need
 from shoestring.pipelines.external_containers import INPUT_PLACEHOLDER, Yaml
+from shoestring.routing.branches import branches_of, excludes
 from shoestring.routing.placement import STAGE_LABEL
 
 ROUTER_INPUTS = {"needs", "upstream", "side_input", "job_id"}
 EXIT_STEP_INPUTS = {"world", "run_id", "job_id"}
+BRANCHES = "condition-branches"
+"""How KFP names the group of an If with its Elif and Else."""
 AT_THE_END = "ALL_UPSTREAM_TASKS_COMPLETED"
 """KFP's strategy for a task that runs however the tasks before it ended."""
 DECIDED = {
@@ -132,7 +137,35 @@ def check_compiled(spec: Yaml, platform: Yaml) -> None:
                 f"{task.name} reserves money, and no exit step settles it: put routed() inside `with "
                 'dsl.ExitHandler(settle_step(run), name="spend"):`'
             )
+    check_branches([task for task in tasks if task.is_router])
     check_places(spec, platform, tasks)
+
+
+def check_branches(routers: list[CompiledTask]) -> None:
+    """Raise UsageError where a need names a branch, and the conditions of the pipeline do not make it one."""
+    # Sorted, as a compiled pipeline has its tasks in any order.
+    found = sorted(((router, need_of(router)) for router in routers), key=lambda each: each[1].stage)
+    for router, need in found:
+        if need.branch and not router.conditions:
+            raise UsageError(
+                f"{need.stage} is in the branch {need.branch}, and in no dsl.If: leave out `branch`"
+            )
+    for (one, need), (other, others) in combinations(found, 2):
+        if excludes(branches_of(need), others) and not are_exclusive(one.path, other.path):
+            raise UsageError(
+                f"{need.stage} is in the branch {need.branch} and {others.stage} in {others.branch}, and one "
+                "run may take both: put them into dsl.If, Elif and Else of one group, or leave out `branch`"
+            )
+
+
+def need_of(router: CompiledTask) -> Need:
+    return Need.model_validate(json.loads(constant(router.inputs["needs"]))["needs"][0])
+
+
+def are_exclusive(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
+    """Return whether two tasks, by their paths, are in different branches of an If with Elif or Else."""
+    common = next((at for at, (left, right) in enumerate(zip(one, other, strict=False)) if left != right), 0)
+    return common > 0 and one[common - 1].startswith(BRANCHES) and len(one) > common + 1 < len(other)
 
 
 def check_places(spec: Yaml, platform: Yaml, tasks: list[CompiledTask]) -> None:

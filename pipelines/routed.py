@@ -18,6 +18,7 @@ from shoestring.data.job import DEFAULT_GRACE_S, Job
 from shoestring.pipelines.external_containers import command_of, metered_component
 from shoestring.pipelines.pods import configure_pod, configure_step
 from shoestring.pipelines.producers import find_producers
+from shoestring.routing.branches import ways
 from shoestring.routing.dag import build_dag
 from shoestring.routing.dag import stages_from as stages_from
 from shoestring.routing.placement import ROUTE, SETTLE, STAGE_LABEL, is_stage
@@ -112,8 +113,8 @@ def routed(
     check_component(component, needs, is_external, origin)
     check_job(component, stage, run, is_external, metered)
     producers = find_producers(needs, inputs, upstream, side_input, after)
-    remaining = remaining_stages(needs, origin, is_external and not metered)
-    routing = router(run, with_command(remaining, run, component, metered), upstream, side_input)
+    remaining = remaining_stages(component, needs, run, origin, metered or not is_external)
+    routing = router(run, remaining, upstream, side_input)
     producers.precede(routing)
     values = inputs | ({"origin": argument_json(origin)} if origin else {})
     make = command_task if metered else external_task if is_external else stage_task
@@ -123,24 +124,22 @@ def routed(
     return refuse_setters(forward_after(apply_placement(task, routing.outputs), routing), stage)
 
 
-def remaining_stages(needs: Sequence[Need], origin: Origin | None, is_external: bool) -> RemainingStages:
-    """Return the stages that a router on Kubeflow, or on the local runner, is given."""
-    return RemainingStages(
+def remaining_stages(
+    component: Any, needs: Sequence[Need], run: RunParameters, origin: Origin | None, has_supervisor: bool
+) -> RemainingStages:
+    """Return the stages that a router on Kubeflow, or on the local runner, is given: with the job and the
+    command, in a pipeline of commands.
+    """
+    remaining = RemainingStages(
         schema_version=SCHEMA_VERSION,
         engine="kubeflow",
         needs=tuple(needs),
         origin=origin,
-        metered=not is_external,
+        metered=has_supervisor,
     )
-
-
-def with_command(
-    remaining: RemainingStages, run: RunParameters, component: Any, metered: bool
-) -> RemainingStages:
-    """Return the stages with the job and the command of a pipeline of commands; any other's as they are."""
     if not isinstance(run.recipe, Job):
         return remaining
-    command = command_of(component, grace_of(remaining.needs[0]) if metered else DEFAULT_GRACE_S)
+    command = command_of(component, grace_of(needs[0]) if has_supervisor else DEFAULT_GRACE_S)
     return remaining.model_copy(update={"job": run.recipe, "command": command})
 
 
@@ -242,9 +241,10 @@ def check_job(component: Any, stage: str, run: RunParameters, is_external: bool,
 
 
 def check_needs(component: Any, needs: Sequence[Need]) -> None:
-    """Raise UsageError if the stages of `needs` do not form a DAG that can be planned."""
+    """Raise UsageError if the stages of `needs` and their branches do not form a DAG that can be planned."""
     try:
         build_dag(needs)
+        ways(needs)
     except ValueError as error:
         raise UsageError(f"{component.name}: {error}") from None
 

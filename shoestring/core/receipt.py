@@ -9,7 +9,7 @@ from pydantic import AwareDatetime, Field
 from shoestring.core.money import Usd, usd
 from shoestring.core.pod_ref import PodRef
 from shoestring.core.record import Count, Record, StoredRecord
-from shoestring.core.types import STANDARD_CLASS, Format, Hardware, Market, StageOutcome, StorageClassName
+from shoestring.core.types import STANDARD_CLASS, Format, Market, StageOutcome, StorageClassName
 
 Cause = Literal[
     "", "money", "stop-requested", "code", "memory", "store", "lost", "migrated", "guardrail", "silent"
@@ -22,6 +22,22 @@ A retry can help with all causes except money, code and guardrail.
 
 MAX_WAIT_SHARE = 0.1
 """A trainer that waits for rows for a larger share of its time is slowed down by them."""
+
+
+class Hardware(Record):
+    """The hardware that does a stage's per-row work on a pool: its cores, or GPUs of one type."""
+
+    kind: Literal["cores", "gpu"]
+    type: str = Field(description="the name of the GPU, or the speed of the core")
+    count: int = Field(ge=1, description="number that the stage uses")
+    gflop_s: float = Field(
+        gt=0, description="1e9 operations/s of one: a GPU's peak, a core's useful operations"
+    )
+    gb_s: float = Field(0.0, ge=0, description="memory bandwidth of one GPU, 1e9 bytes/s; 0: unknown")
+
+    @property
+    def name(self) -> str:
+        return f"{self.count} x {self.type}"
 
 
 class PricePoint(Record):

@@ -44,6 +44,7 @@ WorkloadKind = Literal["compute", "data", "memory"]
 STAGE_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$"
 StageName = Annotated[str, Field(pattern=STAGE_NAME)]
 """A stage's name: part of the names of its records, and a label of its pods."""
+BRANCH = r"^([A-Za-z0-9_-]+/[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+/[A-Za-z0-9_-]+)*)?$"
 
 
 VERSION_4_FIELDS = {"once_setup_s", "once_cpu_us_per_row"}
@@ -57,6 +58,13 @@ class Need(Record):
         None,
         exclude_if=lambda names: names is None,
         description="upstream stages whose results it reads; an empty list: none; null: the stage before it",
+    )
+    branch: str = Field(
+        "",
+        pattern=BRANCH,
+        exclude_if=lambda branch: not branch,
+        description="GROUP/BRANCH, where a run may go without it; it takes at most one branch of a group; "
+        "GROUP/BRANCH/GROUP/BRANCH: a branch within that branch",
     )
     work: str = Field(
         "",
@@ -209,22 +217,6 @@ class Pool(Record):
     capacity: NodeCapacity | None = Field(
         None, description="null: unknown, so no offer is rejected for capacity"
     )
-
-
-class Hardware(Record):
-    """The hardware that does a stage's per-row work on a pool: its cores, or GPUs of one type."""
-
-    kind: Literal["cores", "gpu"]
-    type: str = Field(description="the name of the GPU, or the speed of the core")
-    count: int = Field(ge=1, description="number that the stage uses")
-    gflop_s: float = Field(
-        gt=0, description="1e9 operations/s of one: a GPU's peak, a core's useful operations"
-    )
-    gb_s: float = Field(0.0, ge=0, description="memory bandwidth of one GPU, 1e9 bytes/s; 0: unknown")
-
-    @property
-    def name(self) -> str:
-        return f"{self.count} x {self.type}"
 
 
 class Quote(Record):

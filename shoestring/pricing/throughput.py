@@ -28,7 +28,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from shoestring.core.types import Hardware, Need, Pool
+from shoestring.core.receipt import Hardware
+from shoestring.core.types import Need, Pool
 from shoestring.pricing.gpus import gpu_type, link_gb_s, memory_gb_s
 
 Floats = npt.NDArray[np.float64]

@@ -11,7 +11,7 @@ from shoestring.pricing import throughput
 from shoestring.pricing.learned import calibration, learning
 from shoestring.routing.candidates import BYTES_PER_GB, MAX_ESTIMATE, MAX_PREEMPTIONS, UNKNOWN_SIZE_RATIO
 from shoestring.routing.decision import Algorithm
-from shoestring.routing.question import COMPUTE_US_PER_ROW, MEMORY_HEAVY_GB
+from shoestring.routing.question_parts import COMPUTE_US_PER_ROW, MEMORY_HEAVY_GB
 
 ALGORITHM_VERSION = 3
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import Decimal
 
 import numpy as np
 
 from shoestring.config.preferences import CandidatePolicy
 from shoestring.core.money import from_microusd
 from shoestring.core.text import microusd_text, ms_text
-from shoestring.core.types import Format, Market
 from shoestring.routing.algorithm import ALGORITHM
+from shoestring.routing.branches import ways
 from shoestring.routing.candidates import MS_PER_HOUR, Candidates, offer_text
 from shoestring.routing.decision import Choice, Decision, PlannedStage, ShadowChoice, sample_unit
 from shoestring.routing.offers.apply_policy import apply_policy
@@ -20,10 +21,10 @@ from shoestring.routing.pages.refusals import RefusalWriter, delay_text, more_fo
 from shoestring.routing.placement import place_stage
 from shoestring.routing.planner.candidate_plans import CandidatePlans
 from shoestring.routing.planner.chain_planner import find_plans
-from shoestring.routing.planner.partial_plans import CACHED, PlanStep, RunLimits
+from shoestring.routing.planner.partial_plans import PlanStep, RunLimits, named_step, target_of
 from shoestring.routing.planner.stage_options import PRUNE_ABOVE_OFFERS
 from shoestring.routing.policy.policy_trial import make_shadow, shadow_question
-from shoestring.routing.question import Question
+from shoestring.routing.question import ZERO_USD, Question
 from shoestring.routing.question_parts import FamilyOption
 from shoestring.routing.smallest_limits import SmallestLimits, smallest_limits, step_cost
 
@@ -36,8 +37,32 @@ def decide(question: Question) -> Decision:
     When nothing fits, `choice` is None, every candidate is refused, and the decision holds the smallest run
     budget and the smallest deadline that would be enough for this same question (None: none is enough).
     """
-    question = with_family(question)
+    question = with_family(with_branches(question))
     return choose(question, enumerate_offers(question))
+
+
+def with_branches(question: Question) -> Question:
+    """Return the question about the dearest way through its branches, so that the money for all others is
+    there, too; about one that does not fit, if there is one.
+    """
+    found = ways(question.needs)
+    if found == [question.needs]:
+        return question
+    if len(found) == 1:
+        return question.of_way(found[0], "no run takes it together with this stage")
+    reason = "a run takes one branch of a group, and this is the plan of the dearest"
+    asked = [question.of_way(way, reason) for way in found]
+    answers = [choose(each := with_family(way), enumerate_offers(each)) for way in asked]
+    return max(zip(asked, answers, strict=True), key=lambda pair: _way_usd(pair[1]))[0]
+
+
+def _way_usd(decision: Decision) -> tuple[bool, Decimal]:
+    """Return whether a way does not fit, and what it needs at least."""
+    choice = decision.choice
+    if choice is None:
+        return True, decision.smallest_budget_usd or Decimal("Infinity")
+    own_usd = ZERO_USD if decision.question.needs[0].elastic else choice.p95_usd
+    return False, own_usd + choice.reserved_later_usd
 
 
 def with_family(question: Question) -> Question:
@@ -111,19 +136,6 @@ def _shadow(
     return make_shadow(
         other.preferences, "live" if question.arm == "candidate" else "candidate", choice, chosen
     )
-
-
-def target_of(candidates: Candidates, stage: int, step: PlanStep) -> int:
-    """Return the index of a step's target."""
-    cached = candidates.offers[stage].cached
-    return cached.target if step.target == CACHED and cached else step.target
-
-
-def named_step(candidates: Candidates, stage: int, step: PlanStep) -> tuple[str, Market, Format | None, str]:
-    """Return a step's pool, market, format written and its storage class, by name."""
-    target = target_of(candidates, stage, step)
-    pool, market = candidates.pools[candidates.pool[target]], candidates.markets[candidates.market[target]]
-    return pool, market, *candidates.stored_format(step.writes)
 
 
 def _later_stages(

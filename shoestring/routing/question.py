@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from math import ceil
 from typing import Self
 
 from pydantic import AwareDatetime, Field, model_validator
@@ -15,6 +14,7 @@ from shoestring.config.world import IMAGES, CommittedHours
 from shoestring.core.attempt_id import AttemptId
 from shoestring.core.money import Usd, usd
 from shoestring.core.record import Record
+from shoestring.core.text import join_names
 from shoestring.core.types import (
     STANDARD_CLASS,
     Format,
@@ -29,7 +29,7 @@ from shoestring.core.types import (
 )
 from shoestring.pricing.format_speeds import NO_WAIT, FormatSpeed, StoreFetch, StoreWait
 from shoestring.pricing.learned.calibration import LearnedSpeed
-from shoestring.routing.candidates import BYTES_PER_GB
+from shoestring.routing.branches import ways
 from shoestring.routing.dag import UpstreamStage, build_dag
 from shoestring.routing.question_parts import (
     AppliedPolicy,
@@ -37,15 +37,11 @@ from shoestring.routing.question_parts import (
     ExistingPod,
     FamilyChoice,
     FamilyOption,
+    stage_memory_gb,
+    workload_kind,
 )
 
 ZERO_USD = usd("0")
-
-COMPUTE_US_PER_ROW = 10.0
-"""A stage is compute-heavy from 10 us a row on a reference core: about ten times what reading takes."""
-
-MEMORY_HEAVY_GB = 16.0
-"""A stage is memory-heavy from 16 GB: more than a general-purpose machine has for four cores."""
 
 
 class Question(Record):
@@ -65,6 +61,11 @@ class Question(Record):
     seed: int
     asked_at: AwareDatetime
     needs: tuple[Need, ...] = Field(min_length=1)
+    pipeline: tuple[Need, ...] = Field(
+        (),
+        exclude_if=lambda needs: not needs,
+        description="all that may still be routed, where `needs` are those of the dearest branches",
+    )
     rows: int = Field(ge=0)
     row_bytes: int = Field(ge=0)
     reads_format: Format | None = None
@@ -192,6 +193,18 @@ class Question(Record):
         """The rest of the run's budget, before anything is reserved for later stages."""
         return self.budget_usd - self.spent_usd - self.held_usd
 
+    @property
+    def may_be_routed(self) -> tuple[Need, ...]:
+        """This stage and all that may still be routed, those of other branches included."""
+        return (self.needs[0], *(self.pipeline or self.needs)[1:])
+
+    def of_way(self, way: tuple[Need, ...], reason: str) -> Question:
+        """Return the question about one way through the branches of its pipeline."""
+        taken = {need.stage for need in way}
+        left_out = join_names([need.stage for need in self.needs if need.stage not in taken])
+        notes = (*self.notes, f"planned without {left_out}: {reason}")
+        return self.model_copy(update={"needs": way, "pipeline": self.needs, "notes": notes})
+
     def of_family(self, option: FamilyOption, reason: str) -> Question:
         """Return the question about a training of one of its families."""
         others = tuple(each for each in self.learned if each.stage != self.stage)
@@ -254,7 +267,7 @@ class Question(Record):
             raise ValueError(
                 f"the question is about {self.stage}, but its first need is {self.needs[0].stage}"
             )
-        if sum(need.elastic for need in self.needs) > 1:
+        if any(sum(need.elastic for need in way) > 1 for way in ways(self.needs)):
             raise ValueError(
                 "more than one elastic stage: Shoestring cannot divide what is left between them"
             )
@@ -270,31 +283,3 @@ class Question(Record):
         if not measured and any(need.writes_bytes_per_row for need in self.needs):
             raise ValueError("a stage writes a data set, but no format has a speed: probe the volume first")
         return self
-
-
-def stage_memory_gb(need: Need, rows: int) -> float:
-    """Return the memory in GB that a stage needs for a number of rows."""
-    return need.memory_fixed_gb + need.memory_bytes_per_row * rows / BYTES_PER_GB
-
-
-def workload_kind(need: Need, rows: int) -> WorkloadKind:
-    """Return the kind of work of a stage, where its need does not name one.
-
-    compute: it can use a GPU, or takes COMPUTE_US_PER_ROW or more over all its passes;
-    memory: otherwise, if it takes MEMORY_HEAVY_GB or more; data: otherwise.
-    """
-    if need.workload is not None:
-        return need.workload
-    if (
-        need.gpu == "must"
-        or need.gpu_flop_per_row > 0
-        or need.cpu_us_per_row * need.passes >= COMPUTE_US_PER_ROW
-    ):
-        return "compute"
-    return "memory" if stage_memory_gb(need, rows) >= MEMORY_HEAVY_GB else "data"
-
-
-def sample_range(need: Need, rows: int) -> tuple[int, int]:
-    """Return the fewest samples worth starting for, and all samples. For a fixed stage both are the same."""
-    maximum = int(rows * need.passes)
-    return (min(maximum, ceil(rows * need.min_passes)) if need.elastic else maximum), maximum

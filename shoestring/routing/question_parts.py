@@ -1,13 +1,22 @@
-"""The parts of a question that it holds several of, or none."""
+"""The parts of a question that it holds several of, or none, and what a need takes for its rows."""
 
 from __future__ import annotations
+
+from math import ceil
 
 from pydantic import AwareDatetime, Field
 
 from shoestring.config.preferences import Arm
 from shoestring.core.record import Record
-from shoestring.core.types import STANDARD_CLASS, Format, Market, Need, StorageClassName
+from shoestring.core.types import STANDARD_CLASS, Format, Market, Need, StorageClassName, WorkloadKind
 from shoestring.pricing.learned.calibration import LearnedSpeed
+from shoestring.routing.candidates import BYTES_PER_GB
+
+COMPUTE_US_PER_ROW = 10.0
+"""A stage is compute-heavy from 10 us a row on a reference core: about ten times what reading takes."""
+
+MEMORY_HEAVY_GB = 16.0
+"""A stage is memory-heavy from 16 GB: more than a general-purpose machine has for four cores."""
 
 
 class CachedOutcome(Record):
@@ -60,3 +69,31 @@ class FamilyChoice(Record):
 
     name: str
     reason: str
+
+
+def stage_memory_gb(need: Need, rows: int) -> float:
+    """Return the memory in GB that a stage needs for a number of rows."""
+    return need.memory_fixed_gb + need.memory_bytes_per_row * rows / BYTES_PER_GB
+
+
+def workload_kind(need: Need, rows: int) -> WorkloadKind:
+    """Return the kind of work of a stage, where its need does not name one.
+
+    compute: it can use a GPU, or takes COMPUTE_US_PER_ROW or more over all its passes;
+    memory: otherwise, if it takes MEMORY_HEAVY_GB or more; data: otherwise.
+    """
+    if need.workload is not None:
+        return need.workload
+    if (
+        need.gpu == "must"
+        or need.gpu_flop_per_row > 0
+        or need.cpu_us_per_row * need.passes >= COMPUTE_US_PER_ROW
+    ):
+        return "compute"
+    return "memory" if stage_memory_gb(need, rows) >= MEMORY_HEAVY_GB else "data"
+
+
+def sample_range(need: Need, rows: int) -> tuple[int, int]:
+    """Return the fewest samples worth starting for, and all samples. For a fixed stage both are the same."""
+    maximum = int(rows * need.passes)
+    return (min(maximum, ceil(rows * need.min_passes)) if need.elastic else maximum), maximum

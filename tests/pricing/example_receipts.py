@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from shoestring.core.receipt import Receipt
-from shoestring.core.types import Hardware, Market, Need, Pool
+from shoestring.core.receipt import Hardware, Receipt
+from shoestring.core.types import Market, Need, Pool
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
 NEED = Need(stage="train", work="small", gpu="may", gpu_flop_per_row=1e9)

@@ -31,7 +31,8 @@ from shoestring.routing.candidates import POLICY_CODES, RefusalCode
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Decision
 from shoestring.routing.offers.offer_table import stage_offer_table
-from shoestring.routing.question import Question, workload_kind
+from shoestring.routing.question import Question
+from shoestring.routing.question_parts import workload_kind
 
 L4 = Pool(
     name="gpu-l4/1gpu",

@@ -36,8 +36,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from shoestring.core.receipt import Receipt
-from shoestring.core.types import Hardware, Need, Pool
+from shoestring.core.receipt import Hardware, Receipt
+from shoestring.core.types import Need, Pool
 from shoestring.pricing.learned.calibration import LearnedSpeed, calibrated_p95
 from shoestring.pricing.throughput import hardware_of
 

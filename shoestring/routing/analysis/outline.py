@@ -17,10 +17,16 @@ from shoestring.core.record import Record
 from shoestring.core.types import STANDARD_CLASS, Format, Market, Pool, StorageClassName
 from shoestring.routing.candidates import Candidates, Ints, RefusalCode, format_text
 from shoestring.routing.dag import build_dag
-from shoestring.routing.decide import named_step
 from shoestring.routing.decision import Choice, Decision, PlannedStage
 from shoestring.routing.planner.chain_planner import chain_plans
-from shoestring.routing.planner.partial_plans import UNBOUNDED, PartialPlans, PlanStep, RunLimits, undominated
+from shoestring.routing.planner.partial_plans import (
+    UNBOUNDED,
+    PartialPlans,
+    PlanStep,
+    RunLimits,
+    named_step,
+    undominated,
+)
 from shoestring.routing.planner.stage_options import StageOptions, TargetKinds
 from shoestring.routing.question import Question
 from shoestring.routing.smallest_limits import step_cost

@@ -43,7 +43,8 @@ from shoestring.routing.candidates import (
 )
 from shoestring.routing.dag import read_combinations
 from shoestring.routing.offers.reading import read_passes, read_seconds
-from shoestring.routing.question import Question, sample_range
+from shoestring.routing.question import Question
+from shoestring.routing.question_parts import sample_range
 
 Table = TypeVar("Table", Floats, Ints)
 
@@ -104,9 +105,8 @@ def policy_exclusions(
         return np.full(len(pool), NONE)
     numbers = {"": NONE} | {key: REFUSAL_CODES.index(code) for key, code in POLICY_CODES.items()}
     targets = zip(pool.tolist(), market.tolist(), strict=True)
-    return np.array(
-        [numbers[workload.violated_key(pools[p], markets[m])] for p, m in targets], dtype=np.int64
-    )
+    violated = [numbers[workload.violated_key(pools[p], markets[m])] for p, m in targets]
+    return np.array(violated, dtype=np.int64)
 
 
 class StageFactors:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from shoestring.core.money import microusd
-from shoestring.routing.candidates import Flags, Ints
+from shoestring.core.types import Format, Market
+from shoestring.routing.candidates import Candidates, Flags, Ints
 from shoestring.routing.question import Question
 
 UNBOUNDED = 2**60
@@ -237,3 +238,16 @@ def _undominated_sorted(p95: Ints, ms: Ints) -> Ints:
         dominates = (dollars[:, None] <= dollars) & (time[:, None] <= time) & earlier
         remaining.append(block[~dominates.any(axis=0)])
     return np.concatenate(remaining)
+
+
+def target_of(candidates: Candidates, stage: int, step: PlanStep) -> int:
+    """Return the index of a step's target."""
+    cached = candidates.offers[stage].cached
+    return cached.target if step.target == CACHED and cached else step.target
+
+
+def named_step(candidates: Candidates, stage: int, step: PlanStep) -> tuple[str, Market, Format | None, str]:
+    """Return a step's pool, market, format written and its storage class, by name."""
+    target = target_of(candidates, stage, step)
+    pool, market = candidates.pools[candidates.pool[target]], candidates.markets[candidates.market[target]]
+    return pool, market, *candidates.stored_format(step.writes)

@@ -18,7 +18,7 @@ from shoestring.core.record import record_bytes
 from shoestring.core.types import Need
 from shoestring.data.job import Job, Task
 from shoestring.data.run_records import Run, RunRecord, RunStart, open_run, read_record
-from shoestring.routing.decide import with_family
+from shoestring.routing.decide import with_branches, with_family
 from shoestring.routing.decision import Decision
 from shoestring.routing.offers.enumerate import enumerate_offers
 from shoestring.routing.pages.refusal_text import refusal_text
@@ -91,7 +91,7 @@ def admission_decision(
     check_run_limits(world, request.budget_usd, request.job.campaign)
     check_stage_names(request.job, request.needs)
     request_at_start = stage_request_at_start(world, request, spent_usd, stage_budgets)
-    question = with_family(build_question(world, request_at_start))
+    question = with_family(with_branches(build_question(world, request_at_start)))
     return decide_with_headroom(question, enumerate_offers(question), world.policy)
 
 

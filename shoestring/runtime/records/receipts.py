@@ -18,13 +18,14 @@ from shoestring.core.pod_ref import PodRef
 from shoestring.core.receipt import (
     AdaptationChange,
     Cause,
+    Hardware,
     PricePoint,
     Receipt,
     ResourceUsage,
     SpendForecast,
 )
 from shoestring.core.record import record_bytes
-from shoestring.core.types import Hardware, StageOutcome
+from shoestring.core.types import StageOutcome
 from shoestring.data.run_records import Run, RunStart, read_record
 from shoestring.pricing.throughput import hardware_of
 from shoestring.routing.decision import Choice, Decision

@@ -10,6 +10,7 @@ from shoestring.core.attempt_id import AttemptId
 from shoestring.core.receipt import Receipt
 from shoestring.core.types import STANDARD_CLASS, Need
 from shoestring.data.run_records import Run, read_record
+from shoestring.routing.branches import branches_of, of_way
 from shoestring.routing.dag import UpstreamStage, build_dag, without_stages
 from shoestring.routing.decision import Decision
 from shoestring.spending.ledger.account import AccountState
@@ -22,7 +23,7 @@ def stages_to_plan(
     for them.
 
     Of a chain, these are all stages. A stage that is under way holds its own money. A stage that failed is
-    planned again.
+    planned again. One that no run routes, as another branch of its group was taken, is left out.
     """
     concurrent = build_dag(needs).not_after(0)
     decided = {
@@ -35,7 +36,10 @@ def stages_to_plan(
         for before, need in pairwise(needs)
         if (found := decided.get(need.stage)) is not None
     )
-    return without_stages(needs, decided), upstream
+    taken = {
+        group: name for need in needs if need.stage in decided for group, name in branches_of(need).items()
+    }
+    return without_stages(of_way(needs, taken), decided), upstream
 
 
 def _decided_stage(world: World, run: Run, need: Need, state: AccountState) -> UpstreamStage | None:

@@ -19,7 +19,7 @@ from shoestring.data.recipe import Recipe
 from shoestring.data.run_records import Run, read_record
 from shoestring.data.storage.blobs import put_blob
 from shoestring.routing.dag import build_dag
-from shoestring.routing.decide import choose, with_family
+from shoestring.routing.decide import choose, with_branches, with_family
 from shoestring.routing.decision import Choice, Decision
 from shoestring.routing.offers.enumerate import enumerate_offers
 from shoestring.routing.pages.explain import as_markdown
@@ -184,7 +184,7 @@ def reserve_choice(
     """
     races = MAX_RACES
     while True:
-        question = shared.noted(ask())
+        question = with_branches(shared.noted(ask()))
         offers = enumerate_offers(question)
         question = leaving_exits(question, offers, world.policy)
         if question.families:

@@ -94,7 +94,7 @@ def second_question(
 ) -> Question:
     """Return the question of the first decision with the money, time, prices and receipts of now."""
     question, state, now = first.question, ledger.state(run.start.account), world.clock.now()
-    needs, decided = stages_to_plan(world, run, question.needs, state)
+    needs, decided = stages_to_plan(world, run, question.may_be_routed, state)
     upstream = (*question.upstream, *decided)
     lived_s = world.cluster.lifetime(world.pod).age_s(now)
     stages = [each.stage for each in needs]
@@ -105,6 +105,7 @@ def second_question(
             "attempt": next_attempt(world.store, run.run_id, question.stage, state.settled_usd),
             "asked_at": now,
             "needs": (with_setup(needs[0], question.pool(pod.pool), lived_s), *needs[1:]),
+            "pipeline": (),
             "upstream": upstream,
             "existing_pod": pod,
             "quotes": tuple(current_quote(world, question, quote) for quote in question.quotes),

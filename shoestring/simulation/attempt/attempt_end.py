@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Literal
 
 from shoestring.core.receipt import Cause
-from shoestring.routing.question import sample_range
+from shoestring.routing.question_parts import sample_range
 from shoestring.runtime.records.receipts import AttemptResult, make_receipt
 from shoestring.runtime.supervisor.attempt import GRACE_S, Attempt
 from shoestring.runtime.supervisor.run_stage import settle_attempt

@@ -10,7 +10,7 @@ import math
 from dataclasses import replace
 
 from shoestring.core.receipt import AdaptationChange, Cause
-from shoestring.routing.question import sample_range
+from shoestring.routing.question_parts import sample_range
 from shoestring.runtime.supervisor.attempt import Attempt
 from shoestring.simulation.attempt.work_progress import WorkProgress
 from shoestring.simulation.simulated_world import PipelineRun

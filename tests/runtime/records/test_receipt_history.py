@@ -9,9 +9,9 @@ from decimal import Decimal
 from pathlib import Path
 
 from shoestring.backends.folder_store import FolderStore
-from shoestring.core.receipt import Receipt
+from shoestring.core.receipt import Hardware, Receipt
 from shoestring.core.record import record_bytes
-from shoestring.core.types import Hardware, Market
+from shoestring.core.types import Market
 from shoestring.runtime.records.receipt_history import (
     BUCKETS,
     SLOTS,

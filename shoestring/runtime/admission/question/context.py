@@ -19,8 +19,7 @@ from shoestring.data.needs.table_needs import NO_TABLES, TableSizes, sizes_of_ra
 from shoestring.data.storage.blobs import load_manifest
 from shoestring.pricing.learned.learning import learn
 from shoestring.routing.dag import UpstreamStage
-from shoestring.routing.question import stage_memory_gb
-from shoestring.routing.question_parts import FamilyOption
+from shoestring.routing.question_parts import FamilyOption, stage_memory_gb
 from shoestring.runtime.admission.result_keys import (
     StageWork,
     has_baseline,
