@@ -55,6 +55,7 @@ def run_locally(
         local.init(runner=local.SubprocessRunner(use_venv=False), pipeline_root=str(folder / "artifacts"))
         run = components.load_component_from_file(str(compiled_in(folder, pipeline)))
         drop_retries(run)
+        name_outputs(run)
         name_stages(run)
         try:
             run(**arguments)
@@ -96,6 +97,21 @@ def drop_retries(pipeline: Any) -> None:
     for component in (spec.root, *spec.components.values()):
         for task in component.dag.tasks.values():
             task.ClearField("retry_policy")
+
+
+def name_outputs(pipeline: Any) -> None:
+    """Let the conditions of a loaded pipeline name the outputs that they read as the runner finds them: it
+    takes a condition on an output that is not called `Output` for false.
+    """
+    spec, value = pipeline.component_spec.implementation.graph, "inputs.parameter_values['{}']"
+    for component in (spec.root, *spec.components.values()):
+        for task in component.dag.tasks.values():
+            for name, given in task.inputs.parameters.items():
+                source = given.task_output_parameter
+                if source.producer_task:
+                    found = f"pipelinechannel--{source.producer_task}--{source.output_parameter_key}"
+                    condition = task.trigger_policy.condition
+                    task.trigger_policy.condition = condition.replace(value.format(name), value.format(found))
 
 
 def first_error(log: Path) -> str:

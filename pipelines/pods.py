@@ -9,15 +9,16 @@ from shoestring.backends.local import WORLD_MOUNT_PATH
 from shoestring.backends.s3.location import CREDENTIAL_VARIABLES, CREDENTIALS_SECRET
 from shoestring.backends.sources.data_variables import DATA_SECRET, DATA_VARIABLES
 from shoestring.config.world import WORLD_FILES
-from shoestring.core.pod_ref import WORKFLOW_VARIABLE
+from shoestring.core.pod_ref import NODE_VARIABLE, WORKFLOW_VARIABLE
 from shoestring.routing.placement import STAGE_LABEL, STEP_REQUESTS
 
 IDENTITY_FIELDS = {
     "SHOESTRING_POD_NAMESPACE": "metadata.namespace",
     "SHOESTRING_POD_UID": "metadata.uid",
     "SHOESTRING_POD_NAME": "metadata.name",
-    # Argo writes this label, also for Kubeflow.
+    # Argo writes these, also for Kubeflow.
     WORKFLOW_VARIABLE: "metadata.labels['workflows.argoproj.io/workflow']",
+    NODE_VARIABLE: "metadata.annotations['workflows.argoproj.io/node-name']",
 }
 # The user of the images.
 USER_ID = 8737

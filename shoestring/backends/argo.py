@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoestring.backends.kubernetes.api import Item, KubeApi, connect
+from shoestring.backends.kubernetes.pod_lifetime import workflow_nodes
 from shoestring.backends.kubernetes.rights import READER, Right
 from shoestring.core.errors import UnknownName, UsageError
 from shoestring.routing.placement import KUBEFLOW_RUN_LABEL
@@ -151,7 +152,7 @@ def run_of_workflow(workflow: Item) -> RunWorkflow:
 
 def parse_progress(workflow: Item) -> ArgoProgress:
     status = workflow.get("status") or {}
-    nodes: dict[str, Item] = status.get("nodes") or {}
+    nodes = workflow_nodes(status) or {}
     pods = sorted(
         (node for node in nodes.values() if node["type"] in ("Pod", "Suspend")),
         key=lambda node: (node["startedAt"], node["name"]),

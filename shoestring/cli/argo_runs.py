@@ -255,7 +255,8 @@ def print_workflow_end(progress: ArgoProgress, context: str, namespace: str, as_
     again = f"shoestring run --resume {summary.run_id} --on {context} --namespace {namespace}"
     output = f"output of its steps: {logs} --container main --tail -1 --prefix"
     hints = () if summary.status == "refused" else (output, f"resume it: {again}")
-    print_run_end(summary, f"in its store, runs/{summary.run_id}/report.html", hints, as_json)
+    report = f"in its store, runs/{summary.run_id}/report.html"
+    print_run_end(summary, report, hints, as_json, has_succeeded=progress.phase == "Succeeded")
 
 
 def last_message(progress: ArgoProgress) -> str:

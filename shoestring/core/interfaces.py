@@ -100,9 +100,9 @@ class EndNotices(Protocol):
 class Workflows(Protocol):
     """A cluster whose engine keeps each run as a Workflow."""
 
-    def workflow_has_ended(self, workflow: str) -> bool | None:
-        """Return whether a Workflow, given as NAMESPACE/NAME, has ended or was deleted; None: that may not be
-        read. Raises ClusterError.
+    def phase(self, workflow: str, node: str = "") -> str | None:
+        """Return the phase of a Workflow, given as NAMESPACE/NAME, or of its node of this name; empty: there
+        is none; None: that may not be read. Raises ClusterError.
         """
         ...
 

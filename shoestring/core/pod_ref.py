@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 WORKFLOW_VARIABLE = "SHOESTRING_WORKFLOW"
 """Names the Workflow that a pod belongs to, on both engines of a cluster."""
+NODE_VARIABLE = "SHOESTRING_NODE"
+"""Names a pod's node in that Workflow: the steps, groups and loops around it."""
 LAUNCHER_VARIABLE = "SHOESTRING_LAUNCHER"
 """Refers to the launcher of the run that a process works for."""
 FAILED_TASKS_VARIABLE = "SHOESTRING_FAILED_TASKS"

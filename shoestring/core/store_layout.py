@@ -111,6 +111,10 @@ def start(run_id: str, number: int) -> str:
     return f"{starts(run_id)}{number}.json"
 
 
+def engine_end(run_id: str, start_number: int) -> str:
+    return f"{RUNS}{run_id}/ends/{start_number}.json"
+
+
 def refusal(run_id: str) -> str:
     return f"{RUNS}{run_id}/refusal.json"
 
@@ -285,14 +289,9 @@ def image_libraries(image_sha256: str, stage: str) -> str:
     return f"learned/images/{image_sha256}/{stage}.json"
 
 
-def world_file(name: str) -> str:
-    """The last good copy of one of a cluster's world files."""
-    return f"learned/world/{name}.yaml"
-
-
-def price_list(file: str) -> str:
-    """The last good copy of a price list that a cluster's world names."""
-    return f"learned/world/lists/{file}"
+def world_file(file: str) -> str:
+    """The last good copy of one of a cluster's world files, such as `pools.yaml` or `lists/FILE`."""
+    return f"learned/world/{file}"
 
 
 def transferred(month: str, route: str = "") -> str:

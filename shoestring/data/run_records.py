@@ -137,6 +137,16 @@ class StepError(StoredRecord):
     reason: str
 
 
+class EngineEnd(StoredRecord):
+    """How a start of a run ended on its engine, by its exit step."""
+
+    start: int
+    at: AwareDatetime
+    succeeded: bool | None = Field(
+        description="whether all that the exit step settles succeeded; null: it may not read that"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """A run that was admitted, or one that was refused and has no starts.

@@ -30,7 +30,7 @@ from shoestring.spending.ledger.entry import read_entry
 from shoestring.training.model_record import ModelRecord
 
 EXPORTED_FOLDERS = ("decisions", "receipts", "migration-checks")
-ADDED_FIELDS = {"deadline_at", "late_s", "engine_s", "engine_planned_s"}
+ADDED_FIELDS = {"deadline_at", "late_s", "engine_s", "engine_planned_s", "not_taken", "may_be_done"}
 """Fields of a summary that version 0.3.0 did not write."""
 EXPORTED_FILES = (
     "run.json",

@@ -18,6 +18,7 @@ from shoestring.core.receipt import Receipt
 from shoestring.data.inspect.page_records import DataPage
 from shoestring.data.run_records import (
     AdmissionRefusal,
+    EngineEnd,
     RecordType,
     RunRecord,
     RunStart,
@@ -64,9 +65,15 @@ class RunReader:
         run = run_of(self._record, starts)
         start_accounts = tuple(self._start_account(start) for start in run.starts)
         attempts = self._attempts(start_accounts)
-        needs = attempts[0].decision.question.needs if attempts else ()
+        needs = attempts[0].decision.question.may_be_routed if attempts else ()
+        end = None
+        if start_accounts and start_accounts[-1].account.closed:
+            key = store_layout.engine_end(self._run_id, start_accounts[-1].start.number)
+            end = _read_if_present(self._store, key, EngineEnd)
         stages = tuple(
-            StageStory(need.stage, need.elastic, tuple(each for each in attempts if each.stage == need.stage))
+            StageStory(
+                need.stage, need.elastic, tuple(each for each in attempts if each.stage == need.stage), end
+            )
             for need in needs
         )
         refusal = None

@@ -19,6 +19,7 @@ from shoestring.core.receipt import Receipt
 from shoestring.data.inspect.page_records import DataPage
 from shoestring.data.run_records import (
     AdmissionRefusal,
+    EngineEnd,
     RunRecord,
     RunStart,
     StepError,
@@ -34,9 +35,11 @@ from shoestring.spending.heartbeat import Heartbeat
 from shoestring.spending.ledger.account import AccountState
 from shoestring.training.curve import TrainingCurve
 
-StageState = Literal["waiting", "placed", "running", "done", "reused", "stopped", "failed", "lost", "refused"]
+StageState = Literal[
+    "waiting", "placed", "running", "done", "reused", "stopped", "failed", "lost", "refused", "skipped"
+]
 RunStatus = Literal["done", "refused", "failed", "stopped", "running"]
-DONE: tuple[StageState, ...] = ("done", "reused")
+DONE: tuple[StageState, ...] = ("done", "reused", "skipped")
 ZERO_USD = usd("0")
 
 
@@ -102,11 +105,14 @@ class AttemptStory:
 
 @dataclass(frozen=True, slots=True)
 class StageStory:
-    """A stage of the run, in pipeline order, with its attempts, oldest first; it has none before its turn."""
+    """A stage of the run, in pipeline order, with its attempts, oldest first; it has none before its turn.
+    `end`: how the run's last start ended on its engine; None: it has not ended, or that is not recorded.
+    """
 
     name: str
     elastic: bool
     attempts: tuple[AttemptStory, ...]
+    end: EngineEnd | None = None
 
     @property
     def last_attempt(self) -> AttemptStory | None:
@@ -114,7 +120,15 @@ class StageStory:
 
     @property
     def state(self) -> StageState:
-        return self.last_attempt.state if self.last_attempt else "waiting"
+        if self.last_attempt:
+            return self.last_attempt.state
+        # A condition of the pipeline did not hold: else its engine would have routed it, or failed.
+        return "skipped" if self.end and self.end.succeeded else "waiting"
+
+    @property
+    def may_be_skipped(self) -> bool:
+        """Whether it was not routed, and its exit step could not read whether its branch was taken."""
+        return not self.attempts and self.end is not None and self.end.succeeded is None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,18 @@ from pydantic import AwareDatetime, Field
 
 from shoestring.core.money import Usd
 from shoestring.core.record import Record, StoredRecord
+from shoestring.core.text import join_names
 from shoestring.core.types import STANDARD_CLASS, Format, Market, StorageClassName
 from shoestring.data.run_records import StepError
 from shoestring.reporting import number_text
-from shoestring.reporting.run_story import AttemptStory, RunStatus, RunStory, StageState, StageStory
+from shoestring.reporting.run_story import (
+    DONE,
+    AttemptStory,
+    RunStatus,
+    RunStory,
+    StageState,
+    StageStory,
+)
 from shoestring.routing.pages.refusal_text import refusal_head, refusal_lines
 from shoestring.spending.audit.heads import LedgerHead
 
@@ -65,6 +73,14 @@ class RunSummary(StoredRecord):
     engine_planned_s: float = Field(0.0, description="seconds that the decisions kept free for them")
     starts: int = Field(description="number of starts: 1, plus 1 per resume; 0 if the run was refused")
     stages: tuple[StageSummary, ...]
+    not_taken: tuple[str, ...] = Field(
+        (), description="stages of branches that the pipeline's conditions did not take"
+    )
+    may_be_done: bool = Field(
+        False,
+        description="only stages are missing of which it is not known whether their branch was taken: the "
+        "engine's own state decides",
+    )
     quality: dict[str, float]
     quality_warning: str = Field(
         "", description="set where the model is no better than a constant prediction"
@@ -97,11 +113,17 @@ def summarise_run(story: RunStory) -> RunSummary:
         engine_planned_s=round(sum(each.planned_s for each in story.engine_steps), 3),
         starts=len(story.start_accounts),
         stages=tuple(_stage(story, stage, attempt) for attempt, stage in rows),
+        not_taken=tuple(stage.name for stage in story.stages if stage.state == "skipped"),
+        may_be_done=story.status == "stopped" and all(map(is_done_or_unknown, story.stages)),
         quality=quality_of(story),
         quality_warning=story.evaluation.constant_warning if story.evaluation else "",
         sealed_test=_sealed_test(story),
         ledger_heads=story.ledger_heads,
     )
+
+
+def is_done_or_unknown(stage: StageStory) -> bool:
+    return stage.state in DONE or stage.may_be_skipped
 
 
 def quality_of(story: RunStory) -> dict[str, float]:
@@ -191,7 +213,7 @@ def end_reason(story: RunStory) -> str:
     outcome = {"failed": "failed", "lost": "was lost without a message", "stopped": "stopped"}.get(last.state)
     later = story.error if story.error and story.error.ended_at >= last.decision.question.asked_at else None
     if outcome is None:
-        return with_error(f"the run ended after {last.stage}, before the next stage was routed", later)
+        return with_error(unrouted_text(story, last.stage), later)
     is_lost = last.state == "lost" or (last.receipt is not None and last.receipt.cause == "lost")
     if is_lost and later is not None and later.step == last.stage:
         return with_error(f"{last.stage} failed", later)
@@ -201,6 +223,17 @@ def end_reason(story: RunStory) -> str:
         if last.reason.startswith(last.stage)
         else f"{last.stage} {outcome}" + (f": {last.reason}" if last.reason else "")
     )
+
+
+def unrouted_text(story: RunStory, last_stage: str) -> str:
+    """Return what is known of a run whose stages that were routed are done."""
+    if unknown := [stage.name for stage in story.stages if stage.may_be_skipped]:
+        was = "was" if len(unknown) == 1 else "were"
+        return (
+            f"the run ended after {last_stage}, and it is not known whether {join_names(unknown)} {was} to "
+            "run: its exit step may not read the engine's Workflow"
+        )
+    return f"the run ended after {last_stage}, before the next stage was routed"
 
 
 def with_error(sentence: str, error: StepError | None) -> str:

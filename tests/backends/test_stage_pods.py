@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import socket
+from base64 import b64encode
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -166,24 +169,41 @@ def test_route_and_exit_steps_without_a_node_are_listed_and_can_be_ended(kube: K
     assert kube.written == [f"PATCH {path}", f"PATCH {path}/status"]
 
 
+NODES = {
+    "wf-1": {"name": "wf.root", "phase": "Failed", "type": "DAG"},
+    "wf-2": {"name": "wf.root.if", "phase": "Succeeded", "type": "DAG"},
+}
+
+PACKED = b64encode(gzip.compress(json.dumps(NODES).encode())).decode()
+
+
 def cluster_at(port: int) -> KubeCluster:
     api = KubeApi(f"http://127.0.0.1:{port}", urllib3.PoolManager(), dict)
     return KubeCluster((), [], None, WallClock(), lambda: api)
 
 
 @pytest.mark.parametrize(
-    ("status", "has_ended"),
-    [({}, False), ({"phase": "Running"}, False), ({"phase": "Failed"}, True), ({"phase": "Error"}, True)],
+    ("nodes", "phases"),
+    [
+        ({"nodes": NODES}, ("Failed", "Succeeded", "")),
+        ({"compressedNodes": PACKED}, ("Failed", "Succeeded", "")),
+        ({"offloadNodeStatusVersion": "fnv:784644189"}, (None, None, None)),
+        ({}, ("", "", "")),
+    ],
 )
-def test_a_workflow_has_ended_by_its_phase_or_once_it_was_deleted(
-    kube: KubeServer, status: dict[str, str], has_ended: bool
+def test_the_phase_of_a_workflow_and_of_its_nodes(
+    kube: KubeServer, nodes: dict[str, Any], phases: tuple[str | None, ...]
 ) -> None:
-    cluster = cluster_at(kube.port)
-    assert cluster.workflow_has_ended("ns/wf") is True
-    kube.objects["/apis/argoproj.io/v1alpha1/namespaces/ns/workflows/wf"] = {"status": status}
-    assert cluster.workflow_has_ended("ns/wf") is has_ended
-    kube.denied.append("get /apis/argoproj.io/v1alpha1/namespaces/ns/workflows/wf")
-    assert cluster.workflow_has_ended("ns/wf") is None
+    cluster, path = cluster_at(kube.port), "/apis/argoproj.io/v1alpha1/namespaces/ns/workflows/wf"
+    # It was deleted.
+    assert (cluster.phase("ns/wf"), cluster.phase("ns/wf", "wf.root")) == ("", "")
+    kube.objects[path] = {"status": nodes}
+    assert cluster.phase("ns/wf") == ""
+    kube.objects[path] = {"status": {"phase": "Running", **nodes}}
+    assert cluster.phase("ns/wf") == "Running"
+    assert tuple(cluster.phase("ns/wf", name) for name in ("wf.root", "wf.root.if", "wf.other")) == phases
+    kube.denied.append(f"get {path}")
+    assert (cluster.phase("ns/wf"), cluster.phase("ns/wf", "wf.root")) == (None, None)
 
 
 def test_a_pod_reads_its_notice_from_its_spec_and_gives_a_silent_server_one_short_try(

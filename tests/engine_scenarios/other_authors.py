@@ -100,6 +100,20 @@ def commands(engine: Engine, package: Path) -> None:
     check_books(engine, run.run_id)
 
 
+def conditions(engine: Engine, package: Path) -> None:
+    """The branches that are not taken cost nothing, and their run is done; then its author's own exit step
+    reads the status of all that was routed.
+    """
+    require(engine, "conditions")
+    run = engine.start(Job("", Pipeline("conditional:pipeline", AUTHORED, "scenario-conditions")))
+    summary = run.wait().done()
+    assert sorted(summary.not_taken) == ["large", "never"], summary
+    assert {stage.name for stage in summary.stages} == {"first", "small", "last"}
+    assert engine.state(run.engine_id) == "succeeded"
+    check_dollars(engine, run, "first", "small", "last")
+    check_books(engine, run.run_id)
+
+
 def equipped(engine: Engine, package: Path) -> None:
     """A command with a meter and a component without one get the secret, the config map, the volumes, the
     labels and the annotations that their author gives them.

@@ -24,6 +24,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     other_authors.broken_component,
     other_authors.endless_component,
     other_authors.commands,
+    other_authors.conditions,
     lost_pods.terminated_and_resumed,
     lost_pods.pod_deleted,
     lost_pods.pod_force_deleted,

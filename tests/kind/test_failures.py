@@ -31,7 +31,7 @@ from world_changes import POOL_LABEL, pool_of, read_world_file, reap_now, restor
 from shoestring.config.world import IMAGES
 from shoestring.pipelines.argo import workflow_template
 from shoestring.pipelines.train import train_pipeline
-from shoestring.routing.question import stage_memory_gb
+from shoestring.routing.question_parts import stage_memory_gb
 
 pytestmark = pytest.mark.kind
 

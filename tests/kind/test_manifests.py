@@ -56,7 +56,7 @@ EXECUTOR = {"create workflowtaskresults", "patch workflowtaskresults"}
 RIGHTS = {
     "shoestring-router": {"list nodes", "list pods", "get pods"} | EXECUTOR,
     "shoestring-stage": {"get pods"} | EXECUTOR,
-    "shoestring-settle": {"get pods", "list pods"} | EXECUTOR,
+    "shoestring-settle": {"get pods", "list pods", "get workflows"} | EXECUTOR,
     "shoestring-reaper": {"get pods", "list pods", "patch pods", "patch pods/status", "get workflows"},
 }
 

@@ -18,7 +18,7 @@ from shoestring.config.policy import Policy
 from shoestring.config.world import IMAGES, WORLD_FILES
 from shoestring.config.yaml_files import parse
 from shoestring.core.errors import WorldError
-from shoestring.core.pod_ref import WORKFLOW_VARIABLE
+from shoestring.core.pod_ref import NODE_VARIABLE, WORKFLOW_VARIABLE
 from shoestring.pipelines.argo import workflow_template
 from shoestring.pipelines.kubeflow import PIPELINES
 from shoestring.pipelines.pods import IDENTITY_FIELDS
@@ -242,7 +242,11 @@ def test_the_reaper_has_the_same_world_and_identity_as_a_stage() -> None:
     (reaper,) = [pod for _, pod in PODS if pod.get("serviceAccountName") == "shoestring-reaper"]
     (box,) = reaper["containers"]
     env = {each["name"]: each for each in box["env"]}
-    own = {name: field for name, field in IDENTITY_FIELDS.items() if name != WORKFLOW_VARIABLE}
+    own = {
+        name: field
+        for name, field in IDENTITY_FIELDS.items()
+        if name not in (WORKFLOW_VARIABLE, NODE_VARIABLE)
+    }
     assert env.keys() == {*CREDENTIAL_VARIABLES, *own}
     assert {name: env[name]["valueFrom"]["fieldRef"]["fieldPath"] for name in own} == own
     assert {mount["name"]: mount["mountPath"] for mount in box["volumeMounts"]}["world"] == str(

@@ -20,7 +20,7 @@ from shoestring.backends.folder_store import FolderStore
 from shoestring.core import store_layout
 from shoestring.core.datasets import Vocabulary
 from shoestring.core.errors import DataError, RecipeError, Refused, StageStopped
-from shoestring.core.record import record_bytes
+from shoestring.core.record import SCHEMA_VERSION, record_bytes
 from shoestring.data.recipe import Recipe
 from shoestring.data.recipe_files import find_recipe
 from shoestring.data.run_records import read_record, read_run_record
@@ -31,10 +31,10 @@ from shoestring.models.predict_file import predict_file, predict_source
 from shoestring.models.run_models import find_model_run
 from shoestring.pipelines.local_runner import run_locally
 from shoestring.pipelines.predict import CHAIN, predict_pipeline
-from shoestring.pipelines.routed import remaining_stages
 from shoestring.reporting.run_reader import read_run_story
 from shoestring.reporting.summary import RunSummary, summarise_run
 from shoestring.routing.decision import Decision
+from shoestring.runtime.admission.stage_request import RemainingStages
 from shoestring.runtime.records.run_setup import EngineJob
 from shoestring.training.model_record import ModelRecord
 
@@ -63,8 +63,15 @@ class Lab:
         return shoestring(*words, "--world", self.world, "--store", self.folder / "store")
 
     def route(self, recipe: Recipe, run_id: str) -> Ran:
-        needs = remaining_stages(CHAIN, None, is_external=False).model_dump_json(exclude_defaults=True)
-        words = ("--needs", needs, "--run-id", run_id, "--recipe", recipe.model_dump_json())
+        needs = RemainingStages(schema_version=SCHEMA_VERSION, engine="kubeflow", needs=CHAIN)
+        words = (
+            "--needs",
+            needs.model_dump_json(exclude_defaults=True),
+            "--run-id",
+            run_id,
+            "--recipe",
+            recipe.model_dump_json(),
+        )
         return shoestring("route", *words, "--out", self.folder / run_id, "--world", self.world)
 
     def run(self, recipe: Recipe, run_id: str) -> None:

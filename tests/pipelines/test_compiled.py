@@ -98,6 +98,7 @@ def test_every_pod_has_the_world_the_credentials_and_its_identity(compiled: Comp
         assert {env["name"]: env["fieldPath"] for env in given["fieldPathAsEnv"]} == {
             "SHOESTRING_POD_NAMESPACE": "metadata.namespace",
             "SHOESTRING_POD_UID": "metadata.uid",
+            "SHOESTRING_NODE": "metadata.annotations['workflows.argoproj.io/node-name']",
             "SHOESTRING_POD_NAME": "metadata.name",
             "SHOESTRING_WORKFLOW": "metadata.labels['workflows.argoproj.io/workflow']",
         }

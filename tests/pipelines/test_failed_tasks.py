@@ -6,15 +6,11 @@ from pathlib import Path
 import pytest
 from commands import shoestring
 from kfp import dsl
+from local_runs import run_few
 
-from shoestring.backends.folder_store import FolderStore
 from shoestring.core.types import Need
-from shoestring.data.recipe import Recipe
 from shoestring.pipelines.failed_tasks import failure_text
-from shoestring.pipelines.local_runner import run_locally
 from shoestring.pipelines.routed import RunParameters, routed, settle_step, stages_from
-from shoestring.reporting.run_reader import read_run_story
-from shoestring.reporting.summary import summarise_run
 
 STAGES = (
     Need(stage="first", after=(), setup_s=1.0),
@@ -68,17 +64,11 @@ def branches(recipe: str, run_id: str, world: str) -> None:
 def test_a_run_whose_external_components_fail_is_failed_with_the_last_line_of_each(
     laptop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("SHOESTRING_STORE", str(tmp_path / "store"))
-    (tmp_path / "rows.csv").write_text("x,y\n1,1\n2,0\n3,1\n4,0\n")
-    source = {"rows": {"path": tmp_path / "rows.csv"}}
-    recipe = Recipe.model_validate({"name": "few", "source": source, "target": {"column": "y"}})
-    arguments = {"recipe": recipe.model_dump_json(), "run_id": "r", "world": str(laptop)}
-    log = tmp_path / "log.txt"
-    assert not run_locally(arguments, log, branches)
-    story = read_run_story(FolderStore(tmp_path / "store"), "r")
-    assert {each.stage: (each.state, each.reason) for each in story.attempts} == ENDS, log.read_text()[-4000:]
-    assert story.start_accounts[-1].account.closed
-    summary = summarise_run(story)
+    run = run_few(branches, laptop, tmp_path, monkeypatch)
+    assert not run.succeeded
+    assert {each.stage: (each.state, each.reason) for each in run.story.attempts} == ENDS, run.log
+    assert run.story.start_accounts[-1].account.closed
+    summary = run.summary
     # KFP's local runner takes branches in any order.
     assert summary.reason in [
         f"{name} failed: {text}" for name, (state, text) in ENDS.items() if state != "done"

@@ -174,10 +174,10 @@ class FakeCluster(LocalCluster):
     def __init__(self, pools: tuple[Pool, ...], lifetimes: dict[str, PodLifetime] | None = None) -> None:
         super().__init__(pools)
         self.lifetimes = lifetimes or {}
-        self.workflows = dict[str, bool | None]()
+        self.workflows = dict[str, str | None]()
 
-    def workflow_has_ended(self, workflow: str) -> bool | None:
-        return self.workflows[workflow]
+    def phase(self, workflow: str, node: str = "") -> str | None:
+        return self.workflows[f"{workflow}/{node}" if node else workflow]
 
     def lifetime(self, pod: PodRef) -> PodLifetime:
         return self.lifetimes.get(str(pod), PodLifetime(alive=True))

@@ -115,12 +115,12 @@ def test_every_value_of_every_record_is_compared_or_listed_as_not_compared(copie
                 missed.append((name, leaf))
         path.write_bytes(data)
     assert missed == []
-    expected = {"run.json", "starts", "decisions", "receipts", "model.json", "curve.json", "evaluation.json"}
-    assert kinds == expected | {"summary.json"}
+    expected = {"run.json", "starts", "ends", "decisions", "receipts", "model.json", "curve.json"}
+    assert kinds == expected | {"evaluation.json", "summary.json"}
 
 
 @pytest.mark.parametrize(
-    "pattern", ["receipts/train-1", "decisions/train-1", "starts/1", "run", "evaluation"]
+    "pattern", ["receipts/train-1", "decisions/train-1", "starts/1", "ends/1", "run", "evaluation"]
 )
 def test_a_removed_record_is_found(store: FolderStore, pattern: str) -> None:
     (path,) = store.root.glob(f"runs/*/{pattern}.json")

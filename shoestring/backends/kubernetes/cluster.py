@@ -13,7 +13,7 @@ from pathlib import Path
 from shoestring.backends.kubernetes.api import Item, KubeApi, connect
 from shoestring.backends.kubernetes.discovery import pool_of_node, pool_with_labels
 from shoestring.backends.kubernetes.node_info import garbage_collection_paused, parse_node, parse_pod
-from shoestring.backends.kubernetes.pod_lifetime import end_notice, pod_lifetime
+from shoestring.backends.kubernetes.pod_lifetime import end_notice, node_phase, pod_lifetime
 from shoestring.backends.kubernetes.pools import (
     ClusterSnapshot,
     declared_snapshot,
@@ -53,7 +53,6 @@ NOTICE_TIMEOUT_S = 3.0
 IDENTITY_VARIABLES = ("SHOESTRING_POD_NAMESPACE", "SHOESTRING_POD_UID", "SHOESTRING_POD_NAME")
 LIST_NODES, LIST_PODS = Right("list", "nodes", role=ROUTER), Right("list", "pods", role=ROUTER)
 UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
-ENDED_PHASES = ("Succeeded", "Failed", "Error")
 
 
 class KubeCluster:
@@ -110,15 +109,16 @@ class KubeCluster:
             note = f"{error}; until then only pools of pools.yaml are used, with unknown free capacity"
             return ClusterSnapshot(declared.shares, declared.whole_nodes, (note, *declared.notes))
 
-    def workflow_has_ended(self, workflow: str) -> bool | None:
-        """Return whether a Workflow has ended or was deleted; None: this process may not read it."""
+    def phase(self, workflow: str, node: str = "") -> str | None:
+        """Return the phase of a Workflow or of its node; empty: there is none; None: it may not be read."""
         namespace, _, name = workflow.partition("/")
         path = f"/apis/argoproj.io/v1alpha1/namespaces/{namespace}/workflows/{name}"
         try:
             found = self._api.get(path, Right("get", "workflows", namespace, REAPER))
         except NotAllowed:
             return None
-        return found is None or (found.get("status") or {}).get("phase") in ENDED_PHASES
+        status = (found or {}).get("status") or {}
+        return node_phase(status, node) if node else str(status.get("phase", ""))
 
     def end_notice(self, pod: ClusterPod) -> EndNotice:
         """Return the notice of a pod that runs. A thread may ask, since it has a client of its own."""

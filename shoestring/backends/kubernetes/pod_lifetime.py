@@ -1,11 +1,16 @@
-"""When a pod ran, why it ended and that it is to end, from what the API has of it."""
+"""When a pod ran, why it ended and that it is to end, as the API has it; the nodes of a Workflow."""
 
 from __future__ import annotations
 
+import base64
+import gzip
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, get_args
 
+from pydantic_core import from_json
+
+from shoestring.backends.kubernetes.api import Item
 from shoestring.core.interfaces import EndNotice, EndReason, PodLifetime
 
 FINISHED_PHASES = ("Succeeded", "Failed")
@@ -115,3 +120,21 @@ def _reason(
 
 def _parse_time(text: str) -> datetime:
     return datetime.fromisoformat(text)
+
+
+def workflow_nodes(status: Mapping[str, Any]) -> dict[str, Item] | None:
+    """Return the nodes in a Workflow's status, by id. A controller packs those of a large Workflow; None: it
+    keeps them in a database of its own.
+    """
+    if packed := status.get("compressedNodes"):
+        found: dict[str, Item] = from_json(gzip.decompress(base64.b64decode(packed)))
+        return found
+    return None if status.get("offloadNodeStatusVersion") else status.get("nodes") or {}
+
+
+def node_phase(status: Mapping[str, Any], name: str) -> str | None:
+    """Return the phase of the node of this name; empty: there is none; None: the nodes are elsewhere."""
+    nodes = workflow_nodes(status)
+    if nodes is None:
+        return None
+    return next((str(node.get("phase", "")) for node in nodes.values() if node["name"] == name), "")

@@ -191,12 +191,14 @@ def read_cluster_files(folder: Path, world: ClusterWorldFile, store: Store) -> C
     def read(name: str, parse_text: Callable[[str, str], Parsed]) -> Parsed:
         path = file_path(folder, name)
         missing = f"there is no {path}: mount the ConfigMap shoestring-{name} there"
-        return _read_or_last_good(path, store_layout.world_file(name), missing, parse_text, store, notes)
+        return _read_or_last_good(
+            path, store_layout.world_file(f"{name}.yaml"), missing, parse_text, store, notes
+        )
 
     def catalogue(file: CatalogueFile) -> Catalogue:
         if file.file == DEFAULT_CATALOGUE:
             return default_catalogue()
-        path, key = folder / "prices" / file.file, store_layout.price_list(file.file)
+        path, key = folder / "prices" / file.file, store_layout.world_file(f"lists/{file.file}")
         missing = f"there is no {path}: put the file into the ConfigMap shoestring-prices"
         return _read_or_last_good(
             path, key, missing, lambda text, _: Catalogue(file, text).validated(), store, notes

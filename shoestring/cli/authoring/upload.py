@@ -281,10 +281,12 @@ def print_end(state: str, facts: dict[str, Any], run_id: str, opened: World | No
         found = summary and summary.model_dump(mode="json")
         typer.echo(json.dumps(facts | {"state": state, "summary": found}))
     elif summary is not None:
-        print_run_end(summary, f"in its store, {store_layout.report(summary.run_id)}", (), as_json=False)
+        report = f"in its store, {store_layout.report(summary.run_id)}"
+        print_run_end(summary, report, (), as_json=False, has_succeeded=state == "SUCCEEDED")
     else:
         typer.echo(f"{facts['run_id']}: {state.lower()}")
-    if state != "SUCCEEDED" or (summary is not None and summary.status != "done"):
+    is_done = summary is None or summary.status == "done" or summary.may_be_done
+    if state != "SUCCEEDED" or not is_done:
         raise typer.Exit(1)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import typer
 
 from shoestring.backends.argo import RunWorkflow, open_argo
-from shoestring.cli.argo_runs import find_on, watch_workflow
+from shoestring.cli.argo_runs import find_on, follow_workflow, watch_workflow
 from shoestring.cli.named_runs import named_run_id
 from shoestring.cli.options import JsonOption
 from shoestring.cli.run_end import print_run_end
@@ -56,9 +56,15 @@ def watch(run_id: str, source: WorldSource = DEFAULT_WORLD, as_json: JsonOption 
         raise typer.Exit(1)
 
 
-def follow_in_store(opened: World, run_id: str, done: Callable[[], bool], as_json: bool) -> None:
+def follow_in_store(
+    opened: World,
+    run_id: str,
+    done: Callable[[], bool],
+    as_json: bool,
+    has_succeeded: Callable[[], bool] = lambda: False,
+) -> None:
     """Follow a run in the store until it is over or `done()`. If it is over, print its end and exit with its
-    code; after Ctrl-C, exit.
+    code; after Ctrl-C, exit. `has_succeeded()`: on its engine.
     """
     try:
         follow(opened.store, run_id, opened.clock, done, sys.stdout, as_json=as_json)
@@ -66,7 +72,8 @@ def follow_in_store(opened: World, run_id: str, done: Callable[[], bool], as_jso
         raise typer.Exit from None
     summary = summarise_run(read_run_story(opened.store, run_id))
     if summary.status != "running":
-        print_run_end(summary, f"in its store, {store_layout.report(run_id)}", (), as_json)
+        report, engine = f"in its store, {store_layout.report(run_id)}", summary.may_be_done
+        print_run_end(summary, report, (), as_json, has_succeeded=engine and has_succeeded())
         raise typer.Exit
 
 
@@ -78,12 +85,25 @@ def follow_on_cluster(source: WorldSource, run: str, found: RunWorkflow | None, 
     opened = source.open()
     has_ended = workflow_end(source, found, opened.clock)
     run_id = wait_for_record(opened, found.run_id if found else run, has_ended, is_known=found is not None)
-    follow_in_store(opened, run_id, has_ended, as_json)
+    follow_in_store(opened, run_id, has_ended, as_json, lambda: has_succeeded(source, found))
     if has_ended():
         error = read_step_error(opened.store, run_id)
         why = f" ({error.step}: {error.reason})" if error else ""
         ended = f"{run_id} has ended on its engine, and its exit step did not settle it{why}"
         raise ClusterError(f"{ended}: the reaper closes it")
+
+
+def has_succeeded(source: WorldSource, found: RunWorkflow | None) -> bool:
+    """Wait for the end of a run's Workflow, whose exit step has ended; return whether it has succeeded. What
+    is not known, or was deleted, has not.
+    """
+    if found is None or source.on is None:
+        return False
+    try:
+        progress = follow_workflow(open_argo(source.on, source.namespace), found.name, lambda _: None)
+    except UnknownName:
+        return False
+    return progress.phase == "Succeeded"
 
 
 def workflow_end(source: WorldSource, found: RunWorkflow | None, clock: Clock) -> Callable[[], bool]:

@@ -13,6 +13,7 @@ from shoestring.routing.candidates import format_text
 
 STATES = {
     "waiting": "not reached",
+    "skipped": "not taken",
     "placed": "placed, not started",
     "running": "running",
     "done": "done",

@@ -30,6 +30,7 @@ from shoestring.runtime.records.overhead import overhead_reservation, overhead_t
 from shoestring.runtime.records.receipts import write_lost_receipts
 from shoestring.runtime.records.run_setup import run_id_of_label
 from shoestring.runtime.records.world_ledger import forget_accounts, world_ledger
+from shoestring.runtime.settlement.engine_end import ENDED_PHASES, has_succeeded, write_engine_end
 from shoestring.runtime.settlement.settle import (
     for_open_starts,
     recent_months,
@@ -228,6 +229,8 @@ def settle_silent_run(
     if (not alive and engine_has_ended(world, start)) or (
         is_silent and not has_live_route_step(world, run, start)
     ):
+        if start.workflow:
+            write_engine_end(world, run, succeeded=has_succeeded(world, start.workflow))
         messages += settle_start(world, run, start)
         publish(world.store, run.run_id)
         return messages
@@ -242,11 +245,11 @@ def settle_silent_run(
 
 
 def engine_has_ended(world: World, start: RunStart) -> bool:
-    """Return whether the Workflow of a start is known to have ended."""
+    """Return whether the Workflow of a start is known to have ended; one that is gone has."""
     cluster = world.cluster
-    return bool(
-        start.workflow and isinstance(cluster, Workflows) and cluster.workflow_has_ended(start.workflow)
-    )
+    if not start.workflow or not isinstance(cluster, Workflows):
+        return False
+    return cluster.phase(start.workflow) in ENDED_PHASES
 
 
 def is_abandoned(world: World, state: AccountState, heartbeats: Iterable[Heartbeat | None]) -> bool:

@@ -28,6 +28,7 @@ from shoestring.runtime.records.world_ledger import world_ledger
 from shoestring.runtime.route_step.external_components import settle_external
 from shoestring.runtime.route_step.retry import receipt_is_due, wait_for_exit
 from shoestring.runtime.settlement.adjust import adjust_to_pod_times
+from shoestring.runtime.settlement.engine_end import record_engine_end
 from shoestring.spending.audit.run_records import record_digests
 from shoestring.spending.ledger.ledger import Ledger
 from shoestring.spending.ledger.parent_accounts import campaign_account
@@ -158,7 +159,7 @@ def exit_step(world: World, run: Run) -> list[str]:
     """
     if run.starts:
         with overhead_timer(world, run, EXIT_STEP, EXIT_STEP_REQUESTS):
-            pass
+            record_engine_end(world, run)
     return settle_opened(world, run)
 
 

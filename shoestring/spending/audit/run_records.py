@@ -15,7 +15,7 @@ from shoestring.spending.audit.records import run_of_account
 from shoestring.spending.ledger.chain import AccountChain
 from shoestring.spending.ledger.entry import Entry
 
-FINAL = ("run.json", "starts/", "decisions/", "receipts/", "migration-checks/")
+FINAL = ("run.json", "starts/", "decisions/", "receipts/", "migration-checks/", "ends/")
 """How the names of the records begin that never change once the account is closed."""
 RESULTS = ("model.json", "curve.json", "evaluation.json")
 """The records that a later start of the run replaces."""

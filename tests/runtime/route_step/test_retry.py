@@ -34,7 +34,7 @@ from shoestring.data.run_records import read_record
 from shoestring.routing.analysis.replay import replay
 from shoestring.routing.decision import Decision
 from shoestring.routing.pages.explain import as_text
-from shoestring.routing.question import stage_memory_gb
+from shoestring.routing.question_parts import stage_memory_gb
 from shoestring.runtime.admission.admit import admit
 from shoestring.runtime.admission.stage_request import StageInputs
 from shoestring.runtime.route_step.retry import EXIT_WAIT_S, ROUTER_RETRY_S

@@ -73,22 +73,32 @@ def test_a_run_that_waits_for_a_person_is_not_abandoned_at_once(began: StartedAt
     assert not began.ledger.state("r").closed
 
 
-@pytest.mark.parametrize("has_ended", [True, False, None])
+@pytest.mark.parametrize(
+    ("phase", "has_ended"),
+    [("Failed", True), ("Error", True), ("Succeeded", True), ("", True), ("Running", False), (None, False)],
+)
 def test_a_run_whose_workflow_has_ended_without_an_exit_step_is_closed_within_a_minute(
-    laptop: Path, flights_slice: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_ended: bool | None
+    laptop: Path,
+    flights_slice: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    phase: str | None,
+    has_ended: bool,
 ) -> None:
-    """One that goes on, or of which that may not be read, is not; nor is one with a pod that is alive."""
+    """Also one that was deleted. One that goes on, or that may not be read, is not; nor is one with a pod
+    that is alive.
+    """
     monkeypatch.setenv(WORKFLOW_VARIABLE, "flights-wf")
     world = replace(shares_world(laptop, tmp_path), pod=ClusterPod("ns", "7", "route"))
     began = begin(world, run_request(flights_slice, needs=INGEST))
     assert began.run.start.workflow == "ns/flights-wf"
     kill_pod(began)
     assert isinstance(began.world.cluster, FakeCluster)
-    began.world.cluster.workflows["ns/flights-wf"] = has_ended
+    began.world.cluster.workflows["ns/flights-wf"] = phase
     reap(began.world, Queue(replace(pending_pod(began.world, 10, node="worker-1"), pending=False)))
     assert not began.ledger.state("r").closed
     reap(began.world, Queue())
-    assert began.ledger.state("r").closed == bool(has_ended)
+    assert began.ledger.state("r").closed == has_ended
     if has_ended:
         summary = read_record(began.world.store, "runs/r/summary.json", RunSummary)
         assert (summary.status, summary.spent_usd) == ("failed", began.ledger.state("r").spent_usd)
