@@ -122,13 +122,9 @@ class CommandRun:
         self.files = CheckpointFiles(work.store, work.run_id, work.stage, work.attempt, self.folder)
         self.progress = ProgressReader(places / "progress.json")
         self.budget_path = places / "budget.json"
+        earlier = earlier_attempts(work.store, work.run_id, work.stage, work.attempt)
         self.budget = BudgetWriter(
-            self.budget_path,
-            work.run_id,
-            work.attempt,
-            work.meter,
-            earlier_attempts(work.store, work.run_id, work.stage, work.attempt),
-            work.command.grace_s,
+            self.budget_path, work.run_id, work.attempt, work.meter, earlier, work.command.grace_s
         )
         self.readers = BudgetReaders(self.budget_path)
         self.variables = {
@@ -262,6 +258,9 @@ class CommandRun:
     def outcome(self, group: CommandGroup) -> StageOutcome:
         """Return how the command ended. Raises StageStopped, CommandFailed."""
         (reason, cause), code = self.stopped, group.code or 0
+        if code and not reason and self.work.should_stop():
+            # One signal has reached this process and the command: a node that shuts down ends all at once.
+            reason, cause = ASKED, "stop-requested"
         if cause == "money":
             own_code = self.readers.code_after_term(code, group.pid, was_read=self.budget.was_read)
             # None: the signal has ended it.

@@ -10,6 +10,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import yaml
 from argo_by_hand import ArgoByHand
@@ -156,7 +157,11 @@ def test_commands_run_as_on_argo_and_pass_on_their_outputs(laptop: Path, tmp_pat
 
 
 @pytest.mark.slow
-def test_a_command_that_is_ended_continues_in_its_next_attempt(laptop: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("all_at_once", [False, True])
+def test_a_command_that_is_ended_continues_in_its_next_attempt(
+    laptop: Path, tmp_path: Path, all_at_once: bool
+) -> None:
+    """Also where the signal reaches its supervisor and the command itself at the same time."""
     hand = by_hand(laptop, tmp_path, "wait")
     hand.outputs["prepare"] = {"where": "0.5"}
     assert hand.route("fit").code == 0
@@ -166,6 +171,8 @@ def test_a_command_that_is_ended_continues_in_its_next_attempt(laptop: Path, tmp
     while not any(store.list(store_layout.checkpoint_pointer(hand.run_id, "fit"))):
         assert process.poll() is None and time.monotonic() < due_s
         time.sleep(0.1)
+    for each in psutil.Process(process.pid).children(recursive=True) if all_at_once else ():
+        each.terminate()
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 1 and "received SIGTERM" in err and "it resumes from its" in err, err
