@@ -20,20 +20,21 @@ from shoestring.config.world import WORLD_FILES
 from shoestring.config.yaml_loader import dump
 from shoestring.core.record import argument_json
 from shoestring.data.recipe_files import find_recipe
+from shoestring.pipelines.argo_groups import group_templates, run_template
 from shoestring.pipelines.argo_templates import (
     container_defaults,
     executor_patch,
     parameter_values,
     routed_template,
     router_template,
-    run_template,
     settle_template,
     stage_template,
 )
 from shoestring.pipelines.compiled_tasks import check_pipeline
+from shoestring.pipelines.external_containers import Yaml
 from shoestring.pipelines.kubeflow import PIPELINES
 from shoestring.pipelines.pods import USER_ID
-from shoestring.pipelines.stage_graph import ExternalStage, RoutedStage, Stage, Yaml, routed_stages
+from shoestring.pipelines.stage_graph import ExternalStage, Group, RoutedStage, Stage, routed_stages
 
 RECIPES = sorted(path.stem for path in (Path(__file__).parent / "recipes").glob("*.yaml"))
 READ_BY = {
@@ -63,7 +64,8 @@ def workflow_template(pipeline: Any) -> Yaml:
 
     Raises UsageError if Argo cannot run one of its stages.
     """
-    stages = returning_all(routed_stages(pipeline))
+    run = returning_all(routed_stages(pipeline))
+    stages = run.stages
     spec = {
         "entrypoint": "run",
         "onExit": "settle",
@@ -83,15 +85,8 @@ def workflow_template(pipeline: Any) -> Yaml:
         "podGC": {"strategy": "OnWorkflowSuccess"},
         "ttlStrategy": {"secondsAfterCompletion": WORKFLOW_TTL_S},
     }
-    templates = [
-        run_template(stages),
-        {"name": "approve", "suspend": {}},
-        *(routed_template(stage) for stage in stages),
-        router_template(),
-        *(stage_template(stage) for stage in stages),
-        settle_template(),
-    ]
-    external = {each.name for each in stages if isinstance(each, ExternalStage)}
+    templates = templates_of(run)
+    external = {each.task for each in stages if isinstance(each, ExternalStage)}
     spec |= with_container_defaults(templates, external)
     return {
         "apiVersion": API_VERSION,
@@ -101,10 +96,23 @@ def workflow_template(pipeline: Any) -> Yaml:
     }
 
 
+def templates_of(run: Group) -> list[Yaml]:
+    """Return all templates of a run."""
+    return [
+        run_template(run),
+        *group_templates(run),
+        {"name": "approve", "suspend": {}},
+        *(routed_template(stage) for stage in run.stages),
+        router_template(),
+        *(stage_template(stage) for stage in run.stages),
+        settle_template(),
+    ]
+
+
 def template_warnings(pipeline: Any) -> list[str]:
     """Return a sentence for each external component in whose text Argo finds a template of its own."""
     sentences = []
-    for stage in routed_stages(pipeline):
+    for stage in routed_stages(pipeline).stages:
         if isinstance(stage, ExternalStage):
             words = [*stage.container["command"], *stage.container["args"], *stage.values.values()]
             given = [*words, *(each.get("value", "") for each in stage.pod.env)]
@@ -116,20 +124,26 @@ def template_warnings(pipeline: Any) -> list[str]:
     return sentences
 
 
-def returning_all(stages: list[Stage]) -> list[Stage]:
-    """Return the stages, of which the first route step may return the results of all, if these are built-in
+def returning_all(run: Group) -> Group:
+    """Return the run, whose first route step may return the results of all stages, if these are built-in
     stages in the order of the training, or the prediction alone: then what each of them reads is known.
     """
     as_built_in = all(
         isinstance(stage, RoutedStage)
         and not stage.origin
-        and (stage.upstream, stage.side_input) == READ_BY.get(stage.name)
-        for stage in stages
+        and tuple(made.name if made else "" for made in (stage.upstream, stage.side_input))
+        == READ_BY.get(stage.name)
+        for stage in run.members
     )
-    if not stages or not as_built_in or any(not stage.after for stage in stages[1:]):
-        return stages
-    needs = argument_json(json.loads(stages[0].needs) | {"may_return_all": True})
-    return [replace(stages[0], needs=needs), *stages[1:]]
+    first, *others = run.members or (None,)
+    if (
+        not isinstance(first, RoutedStage)
+        or not as_built_in
+        or any(not stage.after for stage in others if stage)
+    ):
+        return run
+    needs = argument_json(json.loads(first.needs) | {"may_return_all": True})
+    return replace(run, members=(replace(first, needs=needs), *run.members[1:]))
 
 
 def with_container_defaults(templates: list[Yaml], external: set[str]) -> Yaml:

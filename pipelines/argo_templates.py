@@ -1,4 +1,4 @@
-"""The templates of a WorkflowTemplate: route, stage, the pair of them, the run, and the exit step."""
+"""The templates of a WorkflowTemplate: route, stage, the pair of them, and the exit step."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from shoestring.backends.local import WORLD_MOUNT_PATH
 from shoestring.backends.s3.location import CREDENTIAL_VARIABLES, CREDENTIALS_SECRET
 from shoestring.backends.sources.data_variables import DATA_SECRET, DATA_VARIABLES
 from shoestring.config.world import IMAGES, WORLD_FILES
-from shoestring.pipelines.external_containers import OUTPUTS
+from shoestring.pipelines.compiled_values import KEY, Made
+from shoestring.pipelines.external_containers import OUTPUTS, Yaml
 from shoestring.pipelines.pods import IDENTITY_FIELDS
-from shoestring.pipelines.stage_graph import ExternalStage, RoutedStage, Stage, Yaml, output_of
+from shoestring.pipelines.stage_graph import ExternalStage, RoutedStage, Stage
 from shoestring.routing.placement import ROUTE, RUN_LABEL, SETTLE, STAGE_LABEL, STEP_REQUESTS
 
 # Always: also when the pod was deleted, as pods on preempted spot machines are.
@@ -23,6 +24,10 @@ RESTRICTED = {
 SCRATCH = "/tmp"
 COMPLETE = "complete"
 """The output of a route step that is `yes` where it has returned the results of all stages."""
+
+
+REFUSED = "refused-"
+"""Prefix of the output of the workflow that is `yes` where the route step of a stage has refused."""
 
 
 def parameter_values(values: dict[str, str]) -> list[Yaml]:
@@ -140,9 +145,9 @@ def router_template() -> Yaml:
         {"name": name, "valueFrom": {"path": f"{out}/{file}", "default": default}}
         for name, (file, default) in files.items()
     ]
-    # An output of the whole workflow: a retryStrategy cannot read any other output of a task within its
-    # template.
-    outputs[-1]["globalName"] = "refused"
+    # An output of the whole workflow, of this stage: a retryStrategy cannot read any other output of a task
+    # within its template.
+    outputs[-1]["globalName"] = f"{REFUSED}{{{{inputs.parameters.stage}}}}"
     return step_template(
         "route",
         f"{ROUTE}{{{{inputs.parameters.stage}}}}",
@@ -160,18 +165,18 @@ def stage_template(stage: Stage) -> Yaml:
     key = f"{SCRATCH}/key"
     inputs = [
         word
-        for name, producer in stage.inputs.items()
-        for word in ("--input", f"{name}={{{{inputs.parameters.{producer}}}}}")
+        for name, made in stage.inputs.items()
+        for word in ("--input", f"{name}={{{{inputs.parameters.{made.name}}}}}")
     ]
     origin = ["--origin", stage.origin] if stage.origin else []
     decision = ["--decision-key", "{{inputs.parameters.decision_key}}"]
     command = ["stage", stage.name, *decision, "--key-to", key, *origin, *inputs]
     template = pod_template(
-        stage.name,
+        stage.task,
         stage.name,
         "shoestring-stage",
         command,
-        ["patch", "decision_key", *stage.producers],
+        ["patch", "decision_key", *stage.arguments],
         file_outputs(key=key),
     )
     return stage.pod.apply(template, container_defaults()) | {"podSpecPatch": "{{inputs.parameters.patch}}"}
@@ -189,7 +194,7 @@ def external_template(stage: ExternalStage) -> Yaml:
         mounts += common["volumeMounts"]
         container = common | container
     template = {
-        "name": stage.name,
+        "name": stage.task,
         "inputs": declare_parameters(*decided_for(stage), *stage.values),
         "outputs": file_outputs(**{name: f"{OUTPUTS}/{name}" for name in stage.outputs}),
         "metadata": pod_labels(stage.name),
@@ -224,27 +229,29 @@ def routed_template(stage: Stage) -> Yaml:
     """
     key_of = {"upstream": stage.upstream, "side_input": stage.side_input}
     if isinstance(stage, RoutedStage):
-        outputs, passed = ["key"], forward_inputs(*stage.producers)
-        routing = {name: forward_inputs(key)[key] if key else "" for name, key in key_of.items()}
+        outputs, passed = [KEY], forward_inputs(*stage.arguments)
+        routing = {
+            name: forward_inputs(made.name)[made.name] if made else "" for name, made in key_of.items()
+        }
     else:
         outputs, passed = list(stage.outputs), forward_inputs(*stage.values)
-        routing = {name: forward_inputs(name)[name] if key else "" for name, key in key_of.items()}
-    retry = RETRY | {"expression": "'{{workflow.outputs.parameters.refused}}' != 'yes'"}
+        routing = {name: forward_inputs(name)[name] if made else "" for name, made in key_of.items()}
+    retry = RETRY | {"expression": f"'{{{{workflow.outputs.parameters.{REFUSED}{stage.name}}}}}' != 'yes'"}
     decided = {name: f"{{{{tasks.route.outputs.parameters.{name}}}}}" for name in decided_for(stage)}
     tasks = [
         {"name": "route", "template": "route"}
         | arguments({"stage": stage.name, "needs": stage.needs} | routing),
-        {"name": "stage", "template": stage.name, "depends": "route"} | arguments(decided | passed),
+        {"name": "stage", "template": stage.task, "depends": "route"} | arguments(decided | passed),
     ]
-    made = [{"name": name, "valueFrom": {"parameter": output_of("stage", name)}} for name in outputs]
+    made = [{"name": name, "valueFrom": {"parameter": Made("stage", name).text}} for name in outputs]
     if may_return_all(stage):
-        complete = output_of("route", COMPLETE)
+        complete = Made("route", COMPLETE).text
         tasks[-1]["when"] = f"{complete} != yes"
         # The stage has no outputs then, and Argo would fail the pair.
         made = [each | {"valueFrom": each["valueFrom"] | {"default": ""}} for each in made]
         made.append({"name": COMPLETE, "valueFrom": {"parameter": complete}})
     return {
-        "name": f"{stage.name}-routed",
+        "name": f"{stage.task}-routed",
         "inputs": declare_parameters(*stage.arguments),
         "outputs": {"parameters": made},
         **({"retryStrategy": retry} if has_meter(stage) else {}),
@@ -254,27 +261,6 @@ def routed_template(stage: Stage) -> Yaml:
 
 def arguments(values: dict[str, str]) -> Yaml:
     return {"arguments": {"parameters": parameter_values(values)}}
-
-
-def run_template(stages: list[Stage]) -> Yaml:
-    """Return the template of the whole run, which begins with a manual approval if one is asked for.
-
-    No other stage starts where the first route step has returned the results of all.
-    """
-    tasks: list[Yaml] = [
-        {"name": "approve", "template": "approve", "when": "{{workflow.parameters.approve}} == yes"}
-    ]
-    first = next((stage for stage in stages if may_return_all(stage)), None)
-    for stage in stages:
-        task = {
-            "name": stage.name,
-            "template": f"{stage.name}-routed",
-            "depends": " && ".join(stage.after) or "approve",
-        }
-        if first is not None and stage is not first:
-            task["when"] = f"{output_of(first.name, COMPLETE)} != yes"
-        tasks.append(task | arguments(stage.arguments))
-    return {"name": "run", "dag": {"tasks": tasks}}
 
 
 def settle_template() -> Yaml:

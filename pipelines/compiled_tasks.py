@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -31,21 +31,25 @@ DECIDED = {
 """What a route step decides of a pod's configuration, with what changes it."""
 
 
+Path = tuple[str, ...]
+"""The name of a task, after those of the groups and nested pipelines around it."""
+
+
 @dataclass(frozen=True)
 class CompiledTask:
     """A task in a compiled pipeline.
 
-    `path`: its name, after those of the groups and nested pipelines around it. `inputs`: its input
-    parameters. `component`: the name of its component. `after`: the tasks that it waits for, or that a group
-    around it waits for. `settles`: the paths of what it settles, for an exit step. `conditions` and `loops`:
-    those around it, the innermost last.
+    `inputs`: its input parameters. `component`: the name of its component. `after`: the tasks of its DAG that
+    it waits for. `settles`: what it settles, for an exit step. `condition`: its own, as KFP writes it.
+    `conditions` and `loops`: those around it, the innermost last.
     """
 
-    path: tuple[str, ...]
+    path: Path
     inputs: Yaml
     component: str = ""
     after: frozenset[str] = frozenset()
-    settles: frozenset[tuple[str, ...]] = frozenset()
+    settles: frozenset[Path] = frozenset()
+    condition: str = ""
     conditions: tuple[str, ...] = ()
     loops: tuple[str, ...] = ()
 
@@ -57,6 +61,11 @@ class CompiledTask:
     def is_router(self) -> bool:
         return self.inputs.keys() >= ROUTER_INPUTS
 
+    @property
+    def is_group(self) -> bool:
+        """Whether a run may go without what is in it, or takes one branch of it."""
+        return bool(self.condition) or self.name.startswith(BRANCHES)
+
 
 def compiled_tasks(spec: Yaml) -> list[CompiledTask]:
     """Return the tasks of a pipeline, those within groups and nested pipelines included."""
@@ -64,14 +73,16 @@ def compiled_tasks(spec: Yaml) -> list[CompiledTask]:
     for dag, around in dags:
         for name, task in dag["tasks"].items():
             inputs = task.get("inputs", {}).get("parameters", {})
-            before = set(task.get("dependentTasks", []))
+            before = frozenset(task.get("dependentTasks", []))
+            condition = task.get("triggerPolicy", {}).get("condition", "")
             inner = CompiledTask(
                 (*around.path, name),
                 inputs=inputs,
                 component=task["componentRef"]["name"],
-                after=around.after | before,
+                after=before,
                 settles=frozenset((*around.path, each) for each in before if is_exit_step(task, inputs)),
-                conditions=(*around.conditions, *([name] if _has_condition(task) else [])),
+                condition=condition,
+                conditions=(*around.conditions, *([name] if condition else [])),
                 loops=(*around.loops, *([name] if _is_loop(task) else [])),
             )
             found.append(inner)
@@ -86,10 +97,6 @@ def is_exit_step(task: Yaml, inputs: Yaml) -> bool:
     return task.get("triggerPolicy", {}).get("strategy") == AT_THE_END and inputs.keys() == EXIT_STEP_INPUTS
 
 
-def _has_condition(task: Yaml) -> bool:
-    return "condition" in task.get("triggerPolicy", {})
-
-
 def _is_loop(task: Yaml) -> bool:
     return not {"parameterIterator", "artifactIterator"}.isdisjoint(task)
 
@@ -99,14 +106,24 @@ def constant(value: Yaml) -> str:
     return str(value.get("runtimeValue", {}).get("constant", ""))
 
 
-def router_of(task: str, values: dict[str, Yaml]) -> str:
-    """Return the task that routes a task; empty: none does. `values`: the inputs of all tasks."""
-    inputs = values[task]
-    if "decision_key" in inputs:
-        return str(inputs["decision_key"]["taskOutputParameter"]["producerTask"])
-    placed = INPUT_PLACEHOLDER.fullmatch(constant(inputs.get("cpu_request", {})))
-    source = inputs[placed[1]].get("taskOutputParameter", {}).get("producerTask", "") if placed else ""
-    return source if values.get(source, {}).keys() >= ROUTER_INPUTS else ""
+def routers_of(tasks: Iterable[CompiledTask]) -> dict[Path, CompiledTask]:
+    """Return the router of each task that has one, by the path of the task."""
+    dags: dict[Path, dict[str, CompiledTask]] = defaultdict(dict)
+    for task in tasks:
+        dags[task.path[:-1]][task.name] = task
+    return {
+        (*path, name): dag[router]
+        for path, dag in dags.items()
+        for name, task in dag.items()
+        if (router := _router_name(task)) in dag and (dag[router].is_router or "decision_key" in task.inputs)
+    }
+
+
+def _router_name(task: CompiledTask) -> str:
+    """Return the task that places a task, or passes it a decision; empty: none does."""
+    placed = INPUT_PLACEHOLDER.fullmatch(constant(task.inputs.get("cpu_request", {})))
+    given = task.inputs.get("decision_key") or (task.inputs[placed[1]] if placed else {})
+    return str(given.get("taskOutputParameter", {}).get("producerTask", ""))
 
 
 def check_pipeline(pipeline: Any) -> None:
@@ -162,7 +179,7 @@ def need_of(router: CompiledTask) -> Need:
     return Need.model_validate(json.loads(constant(router.inputs["needs"]))["needs"][0])
 
 
-def are_exclusive(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
+def are_exclusive(one: Path, other: Path) -> bool:
     """Return whether two tasks, by their paths, are in different branches of an If with Elif or Else."""
     common = next((at for at, (left, right) in enumerate(zip(one, other, strict=False)) if left != right), 0)
     return common > 0 and one[common - 1].startswith(BRANCHES) and len(one) > common + 1 < len(other)
@@ -170,16 +187,12 @@ def are_exclusive(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
 
 def check_places(spec: Yaml, platform: Yaml, tasks: list[CompiledTask]) -> None:
     """Raise UsageError for a routed task whose place was changed after `routed()`."""
-    values: dict[tuple[str, ...], dict[str, Yaml]] = defaultdict(dict)
-    for task in tasks:
-        values[task.path[:-1]][task.name] = task.inputs
+    routers = routers_of(tasks)
     given = platform.get("platforms", {}).get("kubernetes", {}).get("deploymentSpec", {}).get("executors", {})
     for task in tasks:
-        siblings = values[task.path[:-1]]
-        if router := router_of(task.name, siblings):
+        if router := routers.get(task.path):
             label = spec["components"][task.component]["executorLabel"]
-            needs = json.loads(constant(siblings[router]["needs"]))["needs"]
-            for change in changes(given.get(label, {}), needs[0]["stage"]):
+            for change in changes(given.get(label, {}), need_of(router).stage):
                 raise UsageError(
                     f"{task.name}: {change} after routed() changes what its route step decides, or how its "
                     "pod is found: leave it out"

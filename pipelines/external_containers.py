@@ -7,7 +7,7 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from kfp.dsl.container_component_class import ContainerComponent
@@ -198,26 +198,17 @@ def _evaluated(node: Any, given: Collection[str]) -> list[str]:
 
 
 def input_values(
-    task: str, component: Yaml, inputs: Mapping[str, Yaml], reference: Callable[[Yaml], str]
+    task: str, component: Yaml, given: Collection[str], text_of: Callable[[str], str]
 ) -> dict[str, str]:
     """Return the values of a component's inputs, by name, as text. An input without a value is left out.
 
-    `inputs`: those of the compiled task. `reference` returns the text for a value that another task or the
-    pipeline has. Raises UsageError: an input needs KFP's launcher.
+    `given`: the inputs that the compiled task has, whose values `text_of` returns. Raises UsageError: an
+    input needs KFP's launcher.
     """
-
-    def text_of(value: Yaml) -> str:
-        if "runtimeValue" not in value:
-            return reference(value)
-        constant = value["runtimeValue"]["constant"]
-        if not isinstance(constant, str):
-            return as_text(constant)
-        return INPUT_PLACEHOLDER.sub(lambda found: text_of(inputs[found[1]]), constant)
-
     values = {}
     for name, definition in parameters_of(component, "inputDefinitions").items():
-        if name in inputs:
-            values[name] = text_of(inputs[name])
+        if name in given:
+            values[name] = text_of(name)
         elif "defaultValue" in definition:
             values[name] = as_text(definition["defaultValue"])
         check_placeholders(task, values.get(name, ""))

@@ -1,17 +1,18 @@
-"""The routed stages of a KFP pipeline, and what each of them reads, for an engine without KFP's launcher."""
+"""The routed stages of a KFP pipeline in their groups, for an engine without KFP's launcher."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from google.protobuf.json_format import MessageToDict
 
 from shoestring.config.engines import Engine
 from shoestring.core.errors import UsageError
 from shoestring.core.record import argument_json
-from shoestring.pipelines.compiled_tasks import CompiledTask, compiled_tasks, constant, router_of
+from shoestring.pipelines.compiled_tasks import Path, constant
+from shoestring.pipelines.compiled_values import REFERENCE, CompiledValues, Made
 from shoestring.pipelines.external_containers import (
     INPUT,
     METER_INPUTS,
@@ -30,39 +31,38 @@ ENGINE: Engine = "argo"
 """What the routers of a WorkflowTemplate are told."""
 
 CHANNEL = "pipelinechannel--"
-"""Prefix of the inputs by which KFP passes on what a group or a pipeline around a task is given."""
-
-RUN_PARAMETERS = ("recipe", "run_id", "budget_usd", "deadline_s", "seed")
-"""The parameters of a run on Argo that a component may read."""
+"""Prefix of the inputs of a task that hold a part of another input, and of its placement."""
 
 
 @dataclass(frozen=True)
 class RoutedStage:
     """A routed stage of a pipeline.
 
-    `upstream`, `side_input` and the values of `inputs` are names of the stages that produce what this stage
-    reads; empty: none. `after` are all stages that its router waits for. `needs` and `origin` are JSON.
+    `task` is its name among the tasks and templates of the run. `upstream`, `side_input` and `inputs` are
+    what it reads. `after` are all stages and groups that its router waits for. `needs` and `origin` are JSON.
     `origin` names the code of an author's own stage; empty for Shoestring's stages.
     """
 
     name: str
+    task: str
     needs: str
     origin: str
-    upstream: str
-    side_input: str
-    inputs: dict[str, str]
+    upstream: Made | None
+    side_input: Made | None
+    inputs: dict[str, Made]
     after: tuple[str, ...]
     pod: PodSettings
 
     @property
     def producers(self) -> list[str]:
-        """The stages that produce what this stage reads."""
-        return sorted({self.upstream, self.side_input, *self.inputs.values()} - {""})
+        """The names of the parameters by which it is given what it reads."""
+        return sorted(self.arguments)
 
     @property
     def arguments(self) -> dict[str, str]:
         """The values that the run passes to it."""
-        return {producer: output_of(producer, "key") for producer in self.producers}
+        read = {each for each in (self.upstream, self.side_input, *self.inputs.values()) if each}
+        return {each.name: each.text for each in sorted(read)}
 
 
 @dataclass(frozen=True)
@@ -75,9 +75,10 @@ class ExternalStage:
     """
 
     name: str
+    task: str
     needs: str
-    upstream: str
-    side_input: str
+    upstream: Made | None
+    side_input: Made | None
     container: Yaml
     values: dict[str, str]
     outputs: tuple[str, ...]
@@ -89,109 +90,146 @@ class ExternalStage:
     def arguments(self) -> dict[str, str]:
         """The values that the run passes to it."""
         keys = {"upstream": self.upstream, "side_input": self.side_input}
-        read = {name: output_of(producer, "key") for name, producer in keys.items() if producer}
-        return read | self.values
+        return {name: made.text for name, made in keys.items() if made} | self.values
 
 
 Stage = RoutedStage | ExternalStage
 
 
-def output_of(stage: str, output: str) -> str:
-    """Return the reference to an output of a stage, within the run."""
-    return f"{{{{tasks.{stage}.outputs.parameters.{output}}}}}"
+class NamedText(NamedTuple):
+    """An output of a group: a reference, or an expression."""
+
+    name: str
+    text: str
 
 
-def routed_stages(pipeline: Any) -> list[Stage]:
-    """Return the routed stages of a KFP pipeline in the order of their routing.
+@dataclass(frozen=True)
+class Group:
+    """Stages and groups under one condition, or the branches of one `If`; the whole run is one, too.
+
+    `condition`: an expression, with references as in the arguments of its members; empty: it always runs.
+    `outputs`: what those read that are not in it.
+    """
+
+    task: str
+    members: tuple[Stage | Group, ...]
+    condition: str = ""
+    outputs: tuple[NamedText, ...] = ()
+    after: tuple[str, ...] = ()
+
+    @property
+    def stages(self) -> list[Stage]:
+        """All stages within it, in the order of their routing."""
+        found = [each for member in self.members for each in stages_of(member)]
+        return sorted(found, key=lambda stage: -stage_count(stage))
+
+    @property
+    def arguments(self) -> dict[str, str]:
+        """The values that are passed to it: what is read in it and made elsewhere."""
+        own = {member.task for member in self.members}
+        texts = [
+            text for member in self.members for text in (*member.arguments.values(), condition_of(member))
+        ]
+        found = {Made(each[1], each[2]) for text in texts for each in REFERENCE.finditer(text) if each[1]}
+        return {made.name: made.text for made in sorted(found) if made.maker not in own}
+
+
+def stages_of(member: Stage | Group) -> list[Stage]:
+    return member.stages if isinstance(member, Group) else [member]
+
+
+def condition_of(member: Stage | Group) -> str:
+    return member.condition if isinstance(member, Group) else ""
+
+
+def stage_count(stage: Stage) -> int:
+    """Return the number of stages that the router of a stage considers."""
+    return len(json.loads(stage.needs)["needs"])
+
+
+def routed_stages(pipeline: Any) -> Group:
+    """Return the routed stages of a KFP pipeline in their groups, in the order of their routing.
 
     Raises UsageError: Argo cannot run one of the stages.
     """
-    tasks = {task.name: task for task in compiled_tasks(MessageToDict(pipeline.pipeline_spec))}
-    values = {name: task.inputs for name, task in tasks.items()}
-    routers = {name: router for name in tasks if (router := router_of(name, values))}
-    _check_routers(values, routers)
-    needs = {task: json.loads(constant(values[router]["needs"])) for task, router in routers.items()}
-    names = {task: each["needs"][0]["stage"] for task, each in needs.items()}
-    commands = {task for task, each in needs.items() if each.get("command") and each.get("metered", True)}
-    keys = {task: names[task] for task in names if "decision_key" in values[task] and task not in commands}
+    return _Graph(MessageToDict(pipeline.pipeline_spec), MessageToDict(pipeline.platform_spec)).group(())
 
-    def producer(value: Yaml) -> str:
-        return keys.get(value.get("taskOutputParameter", {}).get("producerTask"), "")
 
-    stages = list[Stage]()
-    for task, router in routers.items():
-        _check_group(tasks[task])
+class _Graph:
+    """Reads the stages of a compiled pipeline."""
+
+    def __init__(self, spec: Yaml, platform: Yaml) -> None:
+        self._values = CompiledValues(spec)
+        self._configs = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+        self._executors = spec["deploymentSpec"]["executors"]
+
+    def group(self, path: Path) -> Group:
+        """Return a group; the empty path is that of the run."""
+        values = self._values
+        members = [
+            self.group(each) if values.tasks[each].is_group else self._stage(each)
+            for each in values.members(path)
+        ]
+        members.sort(key=lambda member: -max(map(stage_count, stages_of(member))))
+        if not path:
+            return Group("run", tuple(members))
+        outputs = (NamedText(*each) for each in values.outputs(path))
+        return Group(
+            values.names[path],
+            tuple(members),
+            condition=values.condition(path),
+            outputs=tuple(outputs),
+            after=values.after(path),
+        )
+
+    def _stage(self, path: Path) -> Stage:
+        values, task = self._values, self._values.tasks[path]
+        router = values.routers[path]
+        needs = json.loads(constant(router.inputs["needs"]))
         common = {
-            "name": names[task],
-            "needs": argument_json(needs[task] | {"engine": ENGINE}),
-            "upstream": producer(values[router]["upstream"]),
-            "side_input": producer(values[router]["side_input"]),
-            "after": _stages_before(tasks[task], tasks[router], names),
-            "pod": _settings(pipeline, tasks[task]),
+            "name": needs["needs"][0]["stage"],
+            "task": values.names[path],
+            "needs": argument_json(needs | {"engine": ENGINE}),
+            "upstream": values.made_for(router, "upstream"),
+            "side_input": values.made_for(router, "side_input"),
+            "after": values.after(path),
+            "pod": self._settings(path),
         }
-        if task not in keys:
-            parts = _external_parts(pipeline, tasks[task], names, keys)
-            stages.append(ExternalStage(**common, **parts))
-            continue
-        data = [name for name in values[task] if name not in RESERVED_INPUTS and not name.startswith(CHANNEL)]
-        if other := sorted(name for name in data if not producer(values[task][name])):
+        if path not in values.keyed:
+            return ExternalStage(**common, **self._external_parts(path))
+        data = [name for name in task.inputs if name not in RESERVED_INPUTS and not name.startswith(CHANNEL)]
+        read = {name: values.made_for(task, name) for name in sorted(data)}
+        if other := [name for name, made in read.items() if made is None]:
             raise UsageError(
-                f"{task} has an input {other[0]} that is not the output key of a stage: Argo passes only "
-                "those on"
+                f"{task.name} has an input {other[0]} that is not the output key of a stage: Argo passes "
+                "only those on"
             )
-        reads = {name: producer(value) for name, value in sorted(values[task].items()) if producer(value)}
-        stages.append(RoutedStage(**common, origin=constant(values[task].get("origin", {})), inputs=reads))
-    return sorted(stages, key=lambda stage: -len(json.loads(stage.needs)["needs"]))
+        inputs = {name: made for name, made in read.items() if made}
+        return RoutedStage(**common, origin=constant(task.inputs.get("origin", {})), inputs=inputs)
 
+    def _external_parts(self, path: Path) -> dict[str, Any]:
+        """Return container, values and outputs of an external component. Raises UsageError."""
+        task, component = self._values.tasks[path], self._values.component(path)
+        # A metered command has the inputs of its meter, and what every step of Shoestring has.
+        is_metered = "decision_key" in task.inputs
+        own = [name for name in task.inputs if not is_metered or name not in METER_INPUTS]
+        found = input_values(task.name, component, own, lambda name: self._values.text(task, name))
+        container = external_container(
+            task.name, component, self._executors[component["executorLabel"]], found
+        )
+        return {
+            "container": _with_meter_inputs(container) if is_metered else container,
+            "is_metered": is_metered,
+            "values": {f"{INPUT}{name}": value for name, value in found.items()},
+            "outputs": tuple(parameters_of(component, "outputDefinitions")),
+        }
 
-def _external_parts(
-    pipeline: Any, task: CompiledTask, names: dict[str, str], keys: dict[str, str]
-) -> dict[str, Any]:
-    """Return container, values and outputs of an external component. Raises UsageError."""
-    spec = MessageToDict(pipeline.pipeline_spec)
-    component = spec["components"][task.component]
-    label = component["executorLabel"]
-
-    def reference(value: Yaml) -> str:
-        if "taskOutputParameter" in value:
-            source = value["taskOutputParameter"]
-            made_by = source["producerTask"]
-            if made_by not in names:
-                raise UsageError(
-                    f"{task.name} reads {made_by}, which is not routed: route it, or compile the pipeline "
-                    "for Kubeflow"
-                )
-            return output_of(names[made_by], "key" if made_by in keys else source["outputParameterKey"])
-        name = str(value.get("componentInputParameter", "")).removeprefix(CHANNEL)
-        if name not in RUN_PARAMETERS:
-            raise UsageError(
-                f"{task.name} reads {name or value}, and on Argo a run has only {', '.join(RUN_PARAMETERS)}: "
-                "pass a constant, or compile the pipeline for Kubeflow"
-            )
-        return f"{{{{workflow.parameters.{name}}}}}"
-
-    # A metered command has the inputs of its meter, and what every step of Shoestring has.
-    is_metered = "decision_key" in task.inputs
-    own = {name: value for name, value in task.inputs.items() if not is_metered or name not in METER_INPUTS}
-    found = input_values(task.name, component, own, reference)
-    executor = spec["deploymentSpec"]["executors"][label]
-    container = external_container(task.name, component, executor, found)
-    return {
-        "container": _with_meter_inputs(container) if is_metered else container,
-        "is_metered": is_metered,
-        "values": {f"{INPUT}{name}": value for name, value in found.items()},
-        "outputs": tuple(parameters_of(component, "outputDefinitions")),
-    }
-
-
-def _settings(pipeline: Any, task: CompiledTask) -> PodSettings:
-    """Return what an author gives the pod of a task. Raises UsageError."""
-    spec, platforms = MessageToDict(pipeline.pipeline_spec), MessageToDict(pipeline.platform_spec)
-    label = spec["components"][task.component]["executorLabel"]
-    configs = platforms["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
-    env = spec["deploymentSpec"]["executors"][label].get("container", {}).get("env", [])
-    of_step = configs["exec-route"] if "decision_key" in task.inputs else {}
-    return pod_settings(task.name, configs.get(label, {}), of_step, env)
+    def _settings(self, path: Path) -> PodSettings:
+        """Return what an author gives the pod of a task. Raises UsageError."""
+        task, label = self._values.tasks[path], self._values.component(path)["executorLabel"]
+        env = self._executors[label].get("container", {}).get("env", [])
+        of_step = self._configs["exec-route"] if "decision_key" in task.inputs else {}
+        return pod_settings(task.name, self._configs.get(label, {}), of_step, env)
 
 
 def _with_meter_inputs(container: Yaml) -> Yaml:
@@ -202,33 +240,3 @@ def _with_meter_inputs(container: Yaml) -> Yaml:
     }
     given = {f"{{{{inputs.parameters.{INPUT}{name}}}}}": value for name, value in values.items()}
     return container | {"args": [given.get(word, word) for word in container["args"]]}
-
-
-def _stages_before(task: CompiledTask, router: CompiledTask, names: dict[str, str]) -> tuple[str, ...]:
-    """Return the stages that a stage and its router wait for. Raises UsageError: one is not a stage."""
-    after = sorted((task.after | router.after) - {router.name})
-    if other := [name for name in after if name not in names]:
-        raise UsageError(
-            f"{task.name} waits for {other[0]}, which is not a stage of Shoestring; Kubeflow can run it, "
-            "Argo cannot"
-        )
-    return tuple(sorted(names[name] for name in after))
-
-
-def _check_group(task: CompiledTask) -> None:
-    """Raise UsageError for a stage in a condition or a loop."""
-    if groups := task.conditions + task.loops:
-        raise UsageError(
-            f"{task.name} is inside {groups[-1]}, and Argo would run it unconditionally and once: compile it "
-            "for Kubeflow, or take the stage out of the condition or loop"
-        )
-
-
-def _check_routers(values: dict[str, Yaml], routers: dict[str, str]) -> None:
-    """Raise UsageError for a router without a stage that it places."""
-    if external := sorted(
-        router for router, inputs in values.items() if "needs" in inputs and router not in routers.values()
-    ):
-        raise UsageError(
-            f"{', '.join(external)}: a router that places no stage; Kubeflow can run it, Argo cannot"
-        )

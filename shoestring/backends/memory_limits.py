@@ -51,7 +51,7 @@ class ContainerMemory:
 
     def kills(self) -> int:
         """Return how many processes the kernel has killed for memory: in this container if it has a limit,
-        else on this machine. 0 where the system does not tell.
+        else on this machine. 0 where the system does not count them.
         """
         return self._read_kills() - self._kills_before
 

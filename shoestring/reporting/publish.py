@@ -65,7 +65,7 @@ def publish(store: Store, run_id: str) -> str:
 
 
 def changed_summary(store: Store, run_id: str) -> str:
-    """Return how the stored summary differs from what the run's records say; empty: it does not.
+    """Return how the stored summary differs from that of the run's records; empty: it does not.
 
     Only the summary of a run that has ended is compared, and only if this version wrote the run's records.
     """

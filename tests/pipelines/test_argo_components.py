@@ -168,9 +168,9 @@ def reading_the_world(run: RunParameters) -> None:
     routed(tell, ONE, run, word=run.world)
 
 
-def reading_what_is_not_routed(run: RunParameters) -> None:
-    loose = tell(word="x")
-    routed(tell, ONE, run, word="y").after(loose)
+def with_what_is_not_routed(run: RunParameters) -> None:
+    tell(word="x")
+    routed(tell, ONE, run, word="y")
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def reading_what_is_not_routed(run: RunParameters) -> None:
         (with_claim_of_a_run, "tell sets genericEphemeralVolume, which only Kubeflow gives its pod"),
         (with_secret_of_a_run, "tell takes a secretName from an input, which only Kubeflow gives its pod"),
         (reading_the_world, "tell reads world, and on Argo a run has only recipe, run_id"),
-        (reading_what_is_not_routed, "waits for tell, which is not a stage"),
+        (with_what_is_not_routed, "tell is not routed, and Argo runs routed stages only: route it"),
     ],
 )
 def test_what_only_kubeflow_can_run_is_refused_with_the_reason(

@@ -20,8 +20,9 @@ from shoestring.data.recipe import Recipe
 from shoestring.data.recipe_files import find_recipe
 from shoestring.pipelines.argo import WORKFLOW_TTL_S, compile_all, returning_all, workflow
 from shoestring.pipelines.argo_templates import may_return_all, stage_template
+from shoestring.pipelines.compiled_values import KEY, Made
 from shoestring.pipelines.routed import RunParameters, own_stage, routed
-from shoestring.pipelines.stage_graph import Stage, routed_stages
+from shoestring.pipelines.stage_graph import Group, RoutedStage, Stage, routed_stages
 from shoestring.pipelines.train import CHAIN, train_pipeline
 from shoestring.stages import ingest
 from shoestring.stages.work import Origin
@@ -81,13 +82,14 @@ def test_workflows_are_kept_until_long_after_the_reaper_closed_their_runs() -> N
 
 
 def test_the_stages_and_their_inputs_equal_those_of_the_kubeflow_pipeline() -> None:
-    stages = routed_stages(train_pipeline)
+    stages = [stage for stage in routed_stages(train_pipeline).stages if isinstance(stage, RoutedStage)]
     assert [stage.name for stage in stages] == [need.stage for need in CHAIN]
-    assert {stage.name: stage.inputs for stage in stages} == INPUTS
-    assert [(stage.upstream, stage.side_input) for stage in stages] == [
-        ("", ""),
-        ("ingest", ""),
-        ("preprocess", ""),
+    read = {stage.name: {name: made.name for name, made in stage.inputs.items()} for stage in stages}
+    assert read == INPUTS
+    assert [tuple(made and made.name for made in (stage.upstream, stage.side_input)) for stage in stages] == [
+        (None, None),
+        ("ingest", None),
+        ("preprocess", None),
         ("preprocess", "train"),
     ]
     assert [[need["stage"] for need in json.loads(stage.needs)["needs"]] for stage in stages] == [
@@ -180,21 +182,22 @@ def test_no_other_step_starts_where_the_first_route_step_returned_all_results(
 
 
 def test_steps_of_another_order_are_never_left_out() -> None:
-    def of(**changed: tuple[str, str]) -> list[Stage]:
-        """Return the stages of the training, some of which read other stages' results."""
-        stages = {stage.name: stage for stage in routed_stages(train_pipeline)}
-        for name, (upstream, side_input) in changed.items():
-            stages[name] = replace(stages[name], upstream=upstream, side_input=side_input)
-        return list(stages.values())
+    run = routed_stages(train_pipeline)
+    stages = {stage.name: stage for stage in run.stages if isinstance(stage, RoutedStage)}
+    key = {name: Made(name, KEY) for name in stages}
 
-    def may(stages: list[Stage]) -> list[str]:
-        return [stage.name for stage in returning_all(stages) if may_return_all(stage)]
+    def may(*changed: Stage, count: int = len(CHAIN)) -> list[str]:
+        """Return the stages that may return all, if these are changed."""
+        members = (stages | {stage.name: stage for stage in changed}).values()
+        found = returning_all(replace(run, members=(*members,)[:count]))
+        return [stage.name for stage in found.stages if may_return_all(stage)]
 
-    assert may(of()) == may(of()[:2]) == ["ingest"]
-    assert may(of(evaluate=("ingest", "train"))) == may(of(train=("ingest", ""))) == []
-    first, second, *rest = of()
-    assert may([first, replace(second, after=()), *rest]) == []
-    assert may([first, replace(second, origin="{}"), *rest]) == []
+    assert may() == may(count=2) == ["ingest"]
+    assert may(replace(stages["evaluate"], upstream=key["ingest"])) == []
+    assert may(replace(stages["train"], upstream=key["ingest"])) == []
+    assert may(replace(stages["preprocess"], after=())) == []
+    assert may(replace(stages["preprocess"], origin="{}")) == []
+    assert returning_all(replace(run, members=(Group("either", run.members, "false"),))).stages == run.stages
 
 
 def test_an_authors_own_stage_gets_its_origin_in_which_argo_finds_no_template() -> None:
@@ -208,7 +211,8 @@ def test_an_authors_own_stage_gets_its_origin_in_which_argo_finds_no_template() 
     def authors(recipe: str) -> None:
         routed(mine, (ingest.NEED,), RunParameters("", "", recipe, "", 0.0, 0), origin=origin)
 
-    (stage,) = routed_stages(authors)
+    (stage,) = routed_stages(authors).stages
+    assert isinstance(stage, RoutedStage)
     assert Origin.model_validate_json(stage.origin) == origin
     assert "{{" not in stage.origin
     words = stage_template(stage)["container"]["args"]

@@ -156,17 +156,6 @@ def test_a_router_waits_for_the_branches_of_a_condition() -> None:
     assert waits(compiled(body))["route compare"] == {"ingest", "condition-branches-2"}
 
 
-def test_argo_refuses_a_stage_in_a_condition_which_it_would_not_check() -> None:
-    def body(raw: Any) -> None:
-        with dsl.If(key(raw) == "a"), dsl.If(key(raw) == "b"):
-            routed(own, STAGES[1:], RUN, upstream=key(raw), data=key(raw), origin=ORIGIN)
-
-    with pytest.raises(
-        UsageError, match=r"own is inside condition-\d, and Argo would run it unconditionally"
-    ):
-        workflow_template(compiled(body))
-
-
 def test_a_stage_in_a_condition_that_the_router_cannot_wait_for_is_refused() -> None:
     def body(raw: Any) -> None:
         with dsl.If(key(raw) == "a"):
@@ -194,25 +183,14 @@ def test_after_reaches_the_router_on_both_engines() -> None:
         assert argo_waits(pipeline)["deep"] == {"ingest", "shallow"}
 
 
-def test_argo_refuses_a_stage_that_waits_for_a_task_it_does_not_run() -> None:
+def test_argo_refuses_a_task_that_is_not_routed() -> None:
     def body(raw: Any) -> None:
         routed(
             own, stages_from(STAGES, "shallow"), RUN, upstream=key(raw), data=key(raw), origin=ORIGIN
         ).after(echo(text="x"))
 
-    with pytest.raises(UsageError, match="own waits for echo, which is not a stage of Shoestring"):
+    with pytest.raises(UsageError, match="echo is not routed, and Argo runs routed stages only"):
         workflow_template(compiled(body))
-
-
-def test_argo_sees_what_the_exit_handler_around_a_stage_waits_for() -> None:
-    @dsl.pipeline(name="tested")
-    def tested() -> None:
-        early = echo(text="x")
-        with dsl.ExitHandler(settle_step(RUN), name="spend"):
-            routed(ingest, STAGES, RUN).after(early)
-
-    with pytest.raises(UsageError, match="ingest waits for echo, which is not a stage"):
-        workflow_template(tested)
 
 
 def test_a_stage_that_reads_data_without_upstream_is_refused_and_told_what_to_type() -> None:

@@ -85,7 +85,7 @@ def test_a_run_whose_workflow_has_ended_without_an_exit_step_is_closed_within_a_
     phase: str | None,
     has_ended: bool,
 ) -> None:
-    """Also one that was deleted. One that goes on, or that may not be read, is not; nor is one with a pod
+    """Also one that was deleted. One that runs, or that may not be read, is not; nor is one with a pod
     that is alive.
     """
     monkeypatch.setenv(WORKFLOW_VARIABLE, "flights-wf")
