@@ -65,7 +65,9 @@ class RunReader:
         run = run_of(self._record, starts)
         start_accounts = tuple(self._start_account(start) for start in run.starts)
         attempts = self._attempts(start_accounts)
-        needs = attempts[0].decision.question.may_be_routed if attempts else ()
+        # A pipeline may list a stage for some of its routers only.
+        listed = [need for each in attempts for need in each.decision.question.may_be_routed]
+        needs = {need.stage: need for need in listed}.values()
         end = None
         if start_accounts and start_accounts[-1].account.closed:
             key = store_layout.engine_end(self._run_id, start_accounts[-1].start.number)

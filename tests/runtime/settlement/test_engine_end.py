@@ -9,12 +9,16 @@ from pathlib import Path
 
 import pytest
 from reaper_world import shares_world
-from runtime_world import CHAIN, FakeCluster, StartedAttempt, attempt_in_pod, begin, run_request
+from runtime_world import CHAIN, INGEST, FakeCluster, StartedAttempt, attempt_in_pod, begin, run_request
 
+from shoestring.core.errors import Refused
 from shoestring.core.pod_ref import FAILED_TASKS_VARIABLE, NODE_VARIABLE, WORKFLOW_VARIABLE, ClusterPod
+from shoestring.core.types import Need
 from shoestring.data.run_records import read_record
 from shoestring.reporting.publish import publish
 from shoestring.reporting.summary import RunSummary
+from shoestring.runtime.admission.result_keys import StageInputs
+from shoestring.runtime.route_step.route import decide_and_reserve
 from shoestring.runtime.settlement.settle import exit_step
 from shoestring.runtime.supervisor.child import ChildResult
 from shoestring.runtime.supervisor.run_stage import settle_and_record
@@ -77,6 +81,20 @@ def test_stages_that_were_not_routed_were_not_taken_where_the_group_of_the_exit_
     elif status == "stopped":
         sentence += "before the next stage was routed"
     assert summary.reason == ("" if status == "done" else sentence)
+
+
+def test_a_run_is_not_done_where_a_stage_was_refused_that_only_its_own_router_lists(
+    laptop: Path, flights_slice: Path, tmp_path: Path
+) -> None:
+    world = replace(shares_world(laptop, tmp_path), pod=ClusterPod("ns", "7", "route"))
+    began = begin(world, run_request(flights_slice, needs=INGEST))
+    settle_and_record(attempt_in_pod(began, "ns.1.ingest"), ChildResult(status="done"))
+    other = run_request(flights_slice, needs=(Need(stage="huge", after=("ingest",), memory_fixed_gb=1e5),))
+    with pytest.raises(Refused, match="no offer fits huge"):
+        decide_and_reserve(world, began.run, replace(other, metered=False), StageInputs())
+    summary = end(began)
+    assert summary.status == "stopped"
+    assert summary.reason.startswith("no offer fits huge: no budget is enough"), summary
 
 
 @pytest.mark.parametrize(
