@@ -26,7 +26,7 @@ from shoestring.runtime.open_world import open_world_on
 
 RUN_TIMEOUT_S = 1500.0
 State = Literal["running", "succeeded", "failed"]
-Feature = Literal["recurring", "artifacts", "conditions"]
+Feature = Literal["recurring", "artifacts", "own exit steps"]
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ class Engine(ABC):
 
     @abstractmethod
     def retry(self, engine_id: str) -> None:
-        """Let a failed run go on as Kubeflow's Retry does: without the route steps and the exit step, which
+        """Retry a failed run as Kubeflow's page does: without the route steps and the exit step, which
         have succeeded.
         """
 

@@ -11,6 +11,7 @@ from ended_with_notice import ended_with_notice
 from engine_scenarios.argo_engine import ArgoEngine
 from engine_scenarios.retries import check_stage_retried, failed_run
 from engine_scenarios.scenarios import SCENARIOS
+from refused_branch import refused_branch
 from stopped_supervisor import silent_then_past_its_deadline
 
 pytestmark = pytest.mark.kind
@@ -26,7 +27,13 @@ def retried_with_an_exit_step(engine: ArgoEngine, package: Path) -> None:
 NIGHTLY = {"branches", "pod_deleted", "terminated_and_resumed"}
 """Each takes minutes, of which `make kind` has 25, and other scenarios cover most of what they do."""
 SMOKE = {"main_job", "pod_deleted", "silent_then_past_its_deadline"}
-OF_ARGO = (*SCENARIOS, silent_then_past_its_deadline, ended_with_notice, retried_with_an_exit_step)
+OF_ARGO = (
+    *SCENARIOS,
+    silent_then_past_its_deadline,
+    ended_with_notice,
+    refused_branch,
+    retried_with_an_exit_step,
+)
 ON_ARGO = {scenario.__name__: scenario for scenario in OF_ARGO}
 AT_ONCE = 2
 """As many as there are nodes for stages without a GPU. A third run finds no room on them: its stage goes to

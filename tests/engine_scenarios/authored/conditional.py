@@ -1,4 +1,4 @@
-"""A pipeline with conditions on an output, all of it within an exit step of its author."""
+"""A pipeline with conditions on an output, alone and within an exit step of its author."""
 
 from decimal import Decimal
 
@@ -36,24 +36,26 @@ def notify(status: dsl.PipelineTaskFinalStatus):
     assert status.pipeline_task_name.startswith("exit-handler"), status
 
 
-@dsl.pipeline(name="scenario-conditions-part")
-def part(run_id: str, world: str, budget_usd: str, deadline_s: float, seed: int) -> None:
+@dsl.pipeline(name="scenario-conditions")
+def pipeline(
+    run_id: str = "", world: str = "", budget_usd: str = "", deadline_s: float = 0.0, seed: int = -1
+) -> None:
     run = RunParameters(world, run_id, JOB, budget_usd, deadline_s, seed)
     with dsl.ExitHandler(settle_step(run), name="spend"):
         first = routed(announce, STAGES, run, word="small").outputs["said"]
         with dsl.If(first == "never"):
             routed(announce, stages_from(STAGES, "never"), run, word="never")
         with dsl.If(first == "small"):
-            small = routed(announce, stages_from(STAGES, "small"), run, word="small")
+            small = routed(announce, stages_from(STAGES, "small"), run, word=first)
         with dsl.Else():
-            large = routed(announce, stages_from(STAGES, "large"), run, word="large")
+            large = routed(announce, stages_from(STAGES, "large"), run, word=first)
         either = dsl.OneOf(small.outputs["said"], large.outputs["said"])
         routed(hear, stages_from(STAGES, "last"), run, word=either)
 
 
-@dsl.pipeline(name="scenario-conditions")
-def pipeline(
+@dsl.pipeline(name="scenario-own-exit-step")
+def notified(
     run_id: str = "", world: str = "", budget_usd: str = "", deadline_s: float = 0.0, seed: int = -1
 ) -> None:
     with dsl.ExitHandler(notify(), name="theirs"):
-        part(run_id=run_id, world=world, budget_usd=budget_usd, deadline_s=deadline_s, seed=seed)
+        pipeline(run_id=run_id, world=world, budget_usd=budget_usd, deadline_s=deadline_s, seed=seed)
