@@ -1,4 +1,6 @@
-"""The identity of one attempt at a stage, printed and parsed in one place."""
+"""The identity of one attempt at a stage, printed and parsed in one place, and the names of the stages of a
+loop.
+"""
 
 from __future__ import annotations
 
@@ -30,3 +32,22 @@ class AttemptId:
         if found is None:
             raise ValueError(f"{text!r} is not STAGE-N, the name of an attempt")
         return cls(run_id, found["stage"], int(found["number"]))
+
+
+def item_stage(stage: str, item: str) -> str:
+    """Return the name that a stage has for one item of the loops around it: `work.3`, or `work.2.1` within
+    two loops. It reserves, decides and reports under that name. `item`: empty outside of loops.
+    """
+    return f"{stage}.{item}" if item else stage
+
+
+def declared_stage(stage: str) -> str:
+    """Return the name that its author gave a stage: `work` of `work.3`. Its budget, the labels of its pods
+    and what was learned of it have that name.
+    """
+    return stage.partition(".")[0]
+
+
+def item_of(stage: str) -> str:
+    """Return the item that a stage works on: its number in each loop around it, the outermost first."""
+    return stage.partition(".")[2]

@@ -23,6 +23,8 @@ LAUNCHER_VARIABLE = "SHOESTRING_LAUNCHER"
 FAILED_TASKS_VARIABLE = "SHOESTRING_FAILED_TASKS"
 """Gives a step of the local engine what failed before it: a JSON object, from the label of a stage's pod to
 the reason."""
+ITEM = re.compile(r"\((\d+):\1\)")
+"""How both engines name the node of one item of a loop: by its number, which is also its value."""
 UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -40,11 +42,12 @@ class PodRef:
         """Return the reference that `text` is the stored form of. Raises ValueError."""
         namespace, is_labelled, selector = text.partition("?")
         if is_labelled:
-            return LabelledPod(namespace, selector)
+            selector, _, item = selector.partition("#")
+            return LabelledPod(namespace, selector, item)
         parts = text.split(".", 2)
         if len(parts) < 3 or not all(parts):
             raise ValueError(
-                f"{text!r} refers to no pod: NAMESPACE.UID.NAME, NAMESPACE?LABELS or "
+                f"{text!r} refers to no pod: NAMESPACE.UID.NAME, NAMESPACE?LABELS[#ITEM] or "
                 "HOST~BOOT~IDS.PID.CREATED_MS"
             )
         host, pid, created_ms = text.rsplit(".", 2)
@@ -80,19 +83,21 @@ class ClusterPod(PodRef):
 class LabelledPod(PodRef):
     """The newest pod with these labels in a namespace, for a pod that no code of Shoestring runs in.
 
-    `selector` is a Kubernetes label selector: LABEL=VALUE, separated by commas.
+    `selector` is a Kubernetes label selector: LABEL=VALUE, separated by commas. `item`: of the loops that its
+    task is in, whose pods share all labels; empty outside of loops.
     """
 
     namespace: str
     selector: str
+    item: str = ""
 
     @classmethod
-    def with_labels(cls, namespace: str, labels: Mapping[str, str]) -> LabelledPod:
+    def with_labels(cls, namespace: str, labels: Mapping[str, str], item: str = "") -> LabelledPod:
         """Return a reference to the newest pod of `namespace` that carries all of `labels`."""
-        return cls(namespace, ",".join(f"{label}={value}" for label, value in labels.items()))
+        return cls(namespace, ",".join(f"{label}={value}" for label, value in labels.items()), item)
 
     def __str__(self) -> str:
-        return f"{self.namespace}?{self.selector}"
+        return f"{self.namespace}?{self.selector}" + (f"#{self.item}" if self.item else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +117,13 @@ class LocalProcess(PodRef):
     def __str__(self) -> str:
         place = f"{self.host}~{self.boot}~{self.namespace}" if self.boot else self.host
         return f"{place}.{self.pid}.{self.created_ms}"
+
+
+def item_of_node(node: str) -> str:
+    """Return the item of a node of a Workflow, by its name: its number in each loop around it, the outermost
+    first, such as `2.1`; empty outside of loops.
+    """
+    return ".".join(ITEM.findall(node))
 
 
 @cache

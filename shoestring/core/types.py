@@ -41,12 +41,10 @@ StorageClassName = Annotated[
 
 Access = Literal["none", "scan", "shuffled"]
 WorkloadKind = Literal["compute", "data", "memory"]
-STAGE_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$"
+STAGE_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}(\.[0-9]+)*$"
 StageName = Annotated[str, Field(pattern=STAGE_NAME)]
-"""A stage's name: part of the names of its records, and a label of its pods."""
+"""A stage's name, part of its records' names and a label of its pods; of an item of a loop, `work.3`."""
 BRANCH = r"^([A-Za-z0-9_-]+/[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+/[A-Za-z0-9_-]+)*)?$"
-
-
 VERSION_4_FIELDS = {"once_setup_s", "once_cpu_us_per_row"}
 
 
@@ -65,6 +63,18 @@ class Need(Record):
         exclude_if=lambda branch: not branch,
         description="GROUP/BRANCH, where a run may go without it; it takes at most one branch of a group; "
         "GROUP/BRANCH/GROUP/BRANCH: a branch within that branch",
+    )
+    items: int = Field(
+        1,
+        ge=0,
+        exclude_if=lambda items: items == 1,
+        description="items of the loops around it; before their lists are known, the number expected",
+    )
+    at_once: int = Field(
+        0,
+        ge=0,
+        exclude_if=lambda items: not items,
+        description="items that its loops work on at the same time; 0: all",
     )
     work: str = Field(
         "",
@@ -243,10 +253,7 @@ class RejectedPrice(Record):
 
 
 class Placement(Record):
-    """The exact values that reach a pod.
-
-    KFP's driver accepts only these types: dict, list, dict and strings.
-    """
+    """The exact values that reach a pod. KFP's driver accepts only a dict, a list, a dict and strings."""
 
     node_selector: dict[str, str]
     tolerations: tuple[Toleration, ...]

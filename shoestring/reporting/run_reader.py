@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal
@@ -10,11 +11,13 @@ from decimal import Decimal
 from pydantic import BaseModel
 
 from shoestring.core import store_layout
+from shoestring.core.attempt_id import declared_stage, item_of, item_stage
 from shoestring.core.datasets import Manifest
 from shoestring.core.errors import CorruptObject, LedgerCorrupt, NotInStore
 from shoestring.core.interfaces import Store
 from shoestring.core.money import from_microusd
 from shoestring.core.receipt import Receipt
+from shoestring.core.types import Need
 from shoestring.data.inspect.page_records import DataPage
 from shoestring.data.run_records import (
     AdmissionRefusal,
@@ -67,16 +70,14 @@ class RunReader:
         attempts = self._attempts(start_accounts)
         # A pipeline may list a stage for some of its routers only.
         listed = [need for each in attempts for need in each.decision.question.may_be_routed]
-        needs = {need.stage: need for need in listed}.values()
+        needs = [*{need.stage: need for need in listed}.values()]
         end = None
         if start_accounts and start_accounts[-1].account.closed:
             key = store_layout.engine_end(self._run_id, start_accounts[-1].start.number)
             end = _read_if_present(self._store, key, EngineEnd)
         stages = tuple(
-            StageStory(
-                need.stage, need.elastic, tuple(each for each in attempts if each.stage == need.stage), end
-            )
-            for need in needs
+            StageStory(name, need.elastic, tuple(each for each in attempts if each.stage == name), end)
+            for name, need in stages_of(needs, attempts).items()
         )
         refusal = None
         if not start_accounts:
@@ -182,6 +183,20 @@ def read_run_story(store: Store, run_id: str) -> RunStory:
             store, store_layout.result_record(run_id, PREDICTIONS_RECORD), RunPredictions
         ),
     )
+
+
+def stages_of(needs: Sequence[Need], attempts: Sequence[AttemptStory]) -> dict[str, Need]:
+    """Return the needs of a run by the names of its stages: of a loop, those of its routed items."""
+    items: dict[str, set[tuple[int, ...]]] = defaultdict(set)
+    for attempt in attempts:
+        if item := item_of(attempt.stage):
+            items[declared_stage(attempt.stage)].add(tuple(map(int, item.split("."))))
+    return {
+        item_stage(name, ".".join(map(str, item))): need
+        for need in needs
+        for name in [declared_stage(need.stage)]
+        for item in sorted(items.get(name, {()}))
+    }
 
 
 def _data_sets(store: Store, story: RunStory) -> Iterator[Manifest]:

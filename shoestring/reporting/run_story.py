@@ -13,6 +13,7 @@ from decimal import Decimal
 from itertools import pairwise
 from typing import Literal
 
+from shoestring.core.attempt_id import AttemptId
 from shoestring.core.datasets import Manifest
 from shoestring.core.money import usd
 from shoestring.core.receipt import Receipt
@@ -237,8 +238,9 @@ class RunStory:
         """Return the settled dollars of these starts, by stage; overhead counts as a stage."""
         spent: dict[str, Decimal] = {}
         for each in start_accounts:
-            for stage, balance in each.account.stages.items():
-                spent[stage] = spent.get(stage, ZERO_USD) + balance.spent_usd
+            for name, amount_usd in each.account.settled_usd.items():
+                stage = AttemptId.parse(self.record.run_id, name).stage
+                spent[stage] = spent.get(stage, ZERO_USD) + amount_usd
         return spent
 
     def extended_usd(self, attempt: AttemptStory) -> Decimal:

@@ -99,6 +99,13 @@ def test_a_pod_that_the_scheduler_has_not_seen_has_no_reason() -> None:
     assert stage_pod(item(STAGE), NOW).reason == ""
 
 
+def test_a_pod_of_a_loop_is_one_of_its_item() -> None:
+    pod = item(STAGE)
+    name = "wf.root.for-loop-1.iteration-iterations(2:2).iteration-item.train.executor(1)"
+    pod["metadata"]["annotations"] = {"workflows.argoproj.io/node-name": name}
+    assert stage_pod(pod, NOW).stage == "train.2"
+
+
 def test_only_pods_of_stages_are_ever_ended() -> None:
     labels = [{"shoestring.dev/stage": name} for name in ("train", "settle", "route-train", "router")]
     assert [pod.stage for pod in stage_pods(map(item, labels), NOW)] == ["train", "router"]

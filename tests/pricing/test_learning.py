@@ -46,6 +46,14 @@ def test_one_run_moves_the_estimate_most_of_the_way() -> None:
     assert 0.5 * math.log(2) < learned.log_mean < math.log(2)
 
 
+def test_the_items_of_a_loop_are_one_stage() -> None:
+    items = [receipt(20.0 + number, number, stage=f"train.{number}") for number in range(3)]
+    plain = [each.model_copy(update={"stage": "train"}) for each in items]
+    of_item = NEED.model_copy(update={"stage": "train.7"})
+    (found,), (expected,) = learn(items, [of_item], [CPU]), learn(plain, [NEED], [CPU])
+    assert found == expected.model_copy(update={"stage": "train.7"})
+
+
 @examples(25)
 @given(st.floats(0.02, 50))
 def test_many_equal_runs_teach_their_ratio_and_narrow_the_factors(ratio: float) -> None:

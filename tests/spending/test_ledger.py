@@ -94,14 +94,15 @@ def test_money_for_later_stages_stays_free(ledger):
     assert ledger.state("run").held_usd == Decimal("0.50")
 
 
-def test_a_stage_has_its_own_cap(ledger):
-    ledger.reserve("run", "train-1", "train", 1, Decimal("0.40"))
-    ledger.settle("run", "train-1", Decimal("0.35"))
+@pytest.mark.parametrize("stages", [("train", "train"), ("train.0", "train.1")], ids=["tries", "items"])
+def test_a_stage_has_its_own_cap_which_its_items_share(ledger, stages):
+    ledger.reserve("run", "first", stages[0], 1, Decimal("0.40"))
+    ledger.settle("run", "first", Decimal("0.35"))
     with pytest.raises(
         BudgetExceeded, match=r"of stage train in run: \$0\.300000 requested, \$0\.250000 left of \$0\.600000"
     ):
-        ledger.reserve("run", "train-2", "train", 2, Decimal("0.30"))
-    ledger.reserve("run", "train-2", "train", 2, Decimal("0.25"))
+        ledger.reserve("run", "second", stages[1], 1, Decimal("0.30"))
+    ledger.reserve("run", "second", stages[1], 1, Decimal("0.25"))
     money = ledger.state("run").stages["train"]
     assert (money.spent_usd, money.held_usd, money.cap_usd) == (
         Decimal("0.35"),

@@ -13,7 +13,7 @@ from pathlib import Path
 from shoestring.backends.kubernetes.api import Item, KubeApi, connect
 from shoestring.backends.kubernetes.discovery import pool_of_node, pool_with_labels
 from shoestring.backends.kubernetes.node_info import garbage_collection_paused, parse_node, parse_pod
-from shoestring.backends.kubernetes.pod_lifetime import end_notice, node_phase, pod_lifetime
+from shoestring.backends.kubernetes.pod_lifetime import end_notice, item_of_pod, node_phase, pod_lifetime
 from shoestring.backends.kubernetes.pools import (
     ClusterSnapshot,
     declared_snapshot,
@@ -166,7 +166,8 @@ class KubeCluster:
 
     def _newest_lifetime(self, pod: LabelledPod) -> PodLifetime:
         path, right = f"/api/v1/namespaces/{pod.namespace}/pods", Right("list", "pods", pod.namespace, SETTLE)
-        found = self._api.list(path, right, labelSelector=pod.selector)
+        listed = self._api.list(path, right, labelSelector=pod.selector)
+        found = [item for item in listed if item_of_pod(item) == pod.item]
         # By creation: a pod that no node has accepted yet is newer than one that has ended.
         in_order = sorted(found, key=lambda item: str(item["metadata"]["creationTimestamp"]))
         lifetimes = [pod_lifetime(item, self._now()) for item in in_order]

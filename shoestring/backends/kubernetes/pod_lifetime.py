@@ -12,7 +12,10 @@ from pydantic_core import from_json
 
 from shoestring.backends.kubernetes.api import Item
 from shoestring.core.interfaces import EndNotice, EndReason, PodLifetime
+from shoestring.core.pod_ref import item_of_node
 
+NODE_ANNOTATION = "workflows.argoproj.io/node-name"
+"""Argo sets it on each pod, also for Kubeflow: the name of its node in its Workflow."""
 FINISHED_PHASES = ("Succeeded", "Failed")
 ENDED_ANNOTATION = "shoestring.dev/ended"
 """Why the reaper ended a pod: an EndReason, and its sentence."""
@@ -47,6 +50,11 @@ def pod_lifetime(pod: Mapping[str, Any], now: datetime) -> PodLifetime:
         reason=ended or _reason(status, containers, terminated, conditions),
         asked_at=now,
     )
+
+
+def item_of_pod(pod: Mapping[str, Any]) -> str:
+    """Return the item of a pod's task in the loops around it, by its engine's annotation."""
+    return item_of_node((pod["metadata"].get("annotations") or {}).get(NODE_ANNOTATION, ""))
 
 
 def end_notice(pod: Mapping[str, Any], now: datetime) -> EndNotice:

@@ -13,10 +13,12 @@ from shoestring.backends.kubernetes.api import Item, KubeApi, connect
 from shoestring.backends.kubernetes.pod_lifetime import (
     ENDED_ANNOTATION,
     container_statuses,
+    item_of_pod,
     pod_lifetime,
 )
 from shoestring.backends.kubernetes.rights import REAPER, Right
 from shoestring.backends.local import WallClock
+from shoestring.core.attempt_id import item_stage
 from shoestring.core.errors import ClusterError
 from shoestring.core.interfaces import Clock, EndReason, StagePod
 from shoestring.core.pod_ref import ClusterPod
@@ -99,7 +101,7 @@ def stage_pod(item: Mapping[str, Any], now: datetime) -> StagePod:
     return StagePod(
         ref=ClusterPod(meta["namespace"], meta["uid"], meta["name"]),
         run_id=labels.get(RUN_LABEL) or labels.get(KUBEFLOW_RUN_LABEL) or "",
-        stage=labels[STAGE_LABEL],
+        stage=item_stage(labels[STAGE_LABEL], item_of_pod(item)),
         since=datetime.fromisoformat(meta["creationTimestamp"]),
         node=node,
         # A pod that is being deleted is no longer pending.

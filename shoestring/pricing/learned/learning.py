@@ -36,6 +36,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from shoestring.core.attempt_id import declared_stage
 from shoestring.core.receipt import Hardware, Receipt
 from shoestring.core.types import Need, Pool
 from shoestring.pricing.learned.calibration import LearnedSpeed, calibrated_p95
@@ -112,13 +113,15 @@ def learn(
 ) -> tuple[LearnedSpeed, ...]:
     """Return the learned speed of each stage: one for each hardware, and one for each pool that was used.
 
-    The order of the receipts does not matter. A stage without useful receipts has none.
+    The order of the receipts does not matter. A stage without useful receipts has none. The items of a loop
+    are one stage.
     """
     useful = [each for each in receipts if each.is_learnable]
     useful.sort(key=lambda each: (each.finished_at, each.run_id, each.attempt))
     found: list[LearnedSpeed] = []
     for need in needs:
-        if of_stage := [each for each in useful if each.stage == need.stage]:
+        name = declared_stage(need.stage)
+        if of_stage := [each for each in useful if declared_stage(each.stage) == name]:
             found += _learn_stage(need, pools, of_stage)
     return tuple(found)
 

@@ -23,6 +23,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+from shoestring.core.attempt_id import declared_stage
 from shoestring.core.money import from_microusd
 from shoestring.core.types import Market
 from shoestring.reporting.charges import OVERHEAD, Charge, split_charge
@@ -241,7 +242,7 @@ def _description(charge: Charge, entry: Entry, kind: str, price: Decimal | None)
 
 def _tags(charge: Charge) -> dict[str, str]:
     """Return the labels of the pod, and the campaign."""
-    tags = {RUN_LABEL: charge.run_id, STAGE_LABEL: charge.entry.stage}
+    tags = {RUN_LABEL: charge.run_id, STAGE_LABEL: declared_stage(charge.entry.stage)}
     return tags | ({CAMPAIGN_TAG: charge.campaign} if charge.campaign else {})
 
 

@@ -12,6 +12,7 @@ from typing import Literal
 
 from pydantic import AwareDatetime, Field
 
+from shoestring.core.attempt_id import declared_stage
 from shoestring.core.money import Usd, from_microusd
 from shoestring.core.record import Record, StoredRecord
 from shoestring.reporting.charges import Charge
@@ -103,7 +104,8 @@ def charge_started_at(charge: Charge) -> datetime:
 
 
 def _key(charge: Charge) -> tuple[str, str]:
-    return charge.run_id, charge.entry.stage
+    # The pods of all items of a loop have one label.
+    return charge.run_id, declared_stage(charge.entry.stage)
 
 
 def _total(allocations: Iterable[Allocation]) -> Usd:

@@ -11,6 +11,7 @@ from decimal import Decimal
 
 from shoestring.config.world import World
 from shoestring.core import store_layout
+from shoestring.core.attempt_id import declared_stage
 from shoestring.core.errors import BudgetTooSmall, DeadlineTooShort, RecipeError, Refused, UnknownName
 from shoestring.core.interfaces import Store
 from shoestring.core.pod_ref import LAUNCHER_VARIABLE, PodRef
@@ -57,7 +58,7 @@ from shoestring.spending.ledger.ledger import Ledger
 
 def check_stage_names(job: Job, needs: Iterable[Need]) -> None:
     """Raise RecipeError if a job has a budget for a stage that does not exist."""
-    stages = [need.stage for need in needs]
+    stages = [*dict.fromkeys(declared_stage(need.stage) for need in needs)]
     if unknown := sorted(set(job.stage_budgets_usd) - set(stages)):
         raise RecipeError(
             f"the recipe has a budget for {', '.join(unknown)}; the stages are {', '.join(stages)}"

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from shoestring.core import store_layout
-from shoestring.core.attempt_id import AttemptId
+from shoestring.core.attempt_id import AttemptId, declared_stage, item_of
 from shoestring.core.errors import StoreError
 from shoestring.core.interfaces import Store
 from shoestring.core.receipt import Receipt
@@ -42,9 +42,10 @@ class KnownReceipts:
 def history_key(receipt: Receipt) -> str:
     """Return the key of the receipt's copy."""
     hardware = receipt.hardware.type if receipt.hardware else receipt.pool
+    item = item_of(receipt.stage)
     bucket = int(digest(f"{receipt.work} {hardware}".encode()), 16) % BUCKETS
-    slot = int(digest(f"{receipt.run_id} {receipt.attempt}".encode()), 16) % SLOTS
-    return store_layout.learned_receipt(receipt.stage, str(bucket), slot)
+    slot = int(digest(f"{receipt.run_id} {receipt.attempt}{item and f' {item}'}".encode()), 16) % SLOTS
+    return store_layout.learned_receipt(declared_stage(receipt.stage), str(bucket), slot)
 
 
 def write_receipt(store: Store, receipt: Receipt) -> None:
@@ -77,7 +78,8 @@ def earlier_receipts(
     if not listed:
         notes = _import_receipts(store)
         listed = list(store.list(store_layout.LEARNED_RECEIPTS))
-    prefixes = [f"{store_layout.LEARNED_RECEIPTS}{stage}/" for stage in stages]
+    names = dict.fromkeys(map(declared_stage, stages))
+    prefixes = [f"{store_layout.LEARNED_RECEIPTS}{name}/" for name in names]
     keys = [key for prefix in prefixes for key in listed if key.startswith(prefix)]
     receipts, unread = read_records(store, keys, Receipt)
     return [receipt for receipt in receipts if receipt.finished_at <= until], (*notes, *unread)

@@ -13,7 +13,7 @@ from decimal import Decimal
 
 from shoestring.config.world import World
 from shoestring.core import store_layout
-from shoestring.core.attempt_id import AttemptId
+from shoestring.core.attempt_id import AttemptId, declared_stage
 from shoestring.core.errors import DataError, NotInStore, ShoestringError, StoreError, UnknownName
 from shoestring.core.interfaces import StagePod, StoreTimes
 from shoestring.core.pod_ref import LabelledPod
@@ -287,7 +287,7 @@ def is_attempts_pod(pod: StagePod, reservation: Reservation, heartbeat: Heartbea
 
 def left_for(state: AccountState, stage: str) -> Decimal | None:
     """Return what an account can still give a stage, within the stage's own cap; None: without limit."""
-    found = state.stages.get(stage)
+    found = state.stages.get(declared_stage(stage))
     cap_usd = found.cap_usd if found else None
     stage_left = [] if found is None or cap_usd is None else [cap_usd - found.spent_usd - found.held_usd]
     limits = [*stage_left, *([] if state.left_usd is None else [state.left_usd])]

@@ -7,6 +7,7 @@ from decimal import Decimal
 from functools import partial
 
 from shoestring.config.world import World
+from shoestring.core.attempt_id import declared_stage
 from shoestring.core.errors import StageFailed
 from shoestring.core.types import StageOutcome
 from shoestring.data.job import Command
@@ -177,7 +178,7 @@ def decided_work(run: Run, decision: Decision, origin: Origin | None) -> StageWo
         recipe=recipe.with_family(question.family.name) if question.family else recipe,
         seed=question.seed,
         run_id=question.run_id,
-        stage=question.stage,
+        stage=declared_stage(question.stage),
         image=question.images.get(image, image),
         inputs=StageInputs(question.digests["upstream"], question.digests["side_input"]),
         origin=origin,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Self
 
+from shoestring.core.attempt_id import declared_stage
 from shoestring.spending.ledger.entry import NO_ENTRY, Entry, HashedEntry
 from shoestring.spending.ledger.settled_index import RequestIndex, SettledReservation, SettledReservations
 
@@ -30,7 +31,8 @@ class Balances:
 
     `cap_microusd` None means no limit. `cap_entry` is the number of the entry that set the cap, and
     `object_number` the number of the object that holds the last entry. The dicts by stage are in
-    micro-dollars. `overruns` is what settled reservations cost beyond what was left, in micro-dollars.
+    micro-dollars; all items of a loop are one stage. `overruns` is what settled reservations cost beyond what
+    was left, in micro-dollars.
 
     Each update is O(1), also after a restore from a checkpoint: `requests` and `settled` unpack their history
     when it is needed.
@@ -136,7 +138,8 @@ class Balances:
             self.overruns |= {entry.reservation: left} if left else {}
 
     def _add(self, stage: str, *, held: int = 0, spent: int = 0) -> None:
+        name = declared_stage(stage)
         self.held_microusd += held
         self.spent_microusd += spent
-        self.stage_held[stage] += held
-        self.stage_spent[stage] += spent
+        self.stage_held[name] += held
+        self.stage_spent[name] += spent

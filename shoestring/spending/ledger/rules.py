@@ -4,6 +4,7 @@ entry they read.
 
 from __future__ import annotations
 
+from shoestring.core.attempt_id import declared_stage
 from shoestring.core.errors import BudgetExceeded, LedgerConflict
 from shoestring.core.money import from_microusd
 from shoestring.spending.ledger.balances import Balances
@@ -197,6 +198,7 @@ def _check_fits(
         left = max(0, account.cap_microusd - used)
         amounts = map(from_microusd, (amount, left, account.cap_microusd))
         raise BudgetExceeded(f"{what} of {account.name}{later}", *amounts)
+    stage = declared_stage(stage)
     cap, used = account.stage_caps.get(stage), account.stage_spent[stage] + account.stage_held[stage]
     if cap is not None and used + amount > cap:
         amounts = map(from_microusd, (amount, max(0, cap - used), cap))
