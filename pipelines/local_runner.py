@@ -9,13 +9,20 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from shoestring.core.errors import UsageError
 from shoestring.data.scratch.temporary_folders import temporary_folder
+from shoestring.pipelines.ended_tasks import (
+    TRACEBACK,
+    StepLog,
+    error_lines,
+    name_stages,
+    reported_tasks,
+)
 from shoestring.pipelines.external_containers import PYTHON_COMPONENT
-from shoestring.pipelines.failed_tasks import TRACEBACK, error_lines, name_stages, reported_failures
 from shoestring.pipelines.kept_training import compiled_training
+from shoestring.pipelines.local_loops import numbered_items
 from shoestring.pipelines.step_server import forked_steps
 
 SENTENCE = "shoestring: "
@@ -44,19 +51,19 @@ def run_locally(
     """
     with (
         temporary_folder() as folder,
-        log.open("a", encoding="utf-8", buffering=1) as out,
-        redirect_output(out),
+        log.open("a", encoding="utf-8", buffering=1) as file,
+        redirect_output(out := StepLog(file)),
         forked_steps(started),
-        reported_failures(log),
+        reported_tasks(out, folder),
+        numbered_items(),
     ):
         # Imported while the server of the steps starts.
         from kfp import components, local
 
         local.init(runner=local.SubprocessRunner(use_venv=False), pipeline_root=str(folder / "artifacts"))
         run = components.load_component_from_file(str(compiled_in(folder, pipeline)))
-        drop_retries(run)
-        name_outputs(run)
-        name_stages(run)
+        for change in (drop_retries, name_outputs, name_stages):
+            change(run)
         try:
             run(**arguments)
         except RuntimeError as error:
@@ -130,7 +137,7 @@ def first_error(log: Path) -> str:
 
 
 @contextlib.contextmanager
-def redirect_output(out: TextIO) -> Iterator[None]:
+def redirect_output(out: StepLog) -> Iterator[None]:
     """Send the runner's prints and logs to `out`, and drop its warnings about image names, which it does not
     use.
 

@@ -5,7 +5,6 @@ Tests use them as fakes of a cluster.
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import time
@@ -21,6 +20,7 @@ import yaml
 from pydantic import Field, model_validator
 
 from shoestring.backends.folder_store import FolderStore
+from shoestring.backends.local_tasks import task_lifetime
 from shoestring.backends.processes import (
     boot_fraction_s,
     find_process,
@@ -37,7 +37,7 @@ from shoestring.config.yaml_files import parse, read_text
 from shoestring.config.yaml_loader import load
 from shoestring.core.errors import WorldError
 from shoestring.core.interfaces import Clock, PodLifetime
-from shoestring.core.pod_ref import FAILED_TASKS_VARIABLE, LabelledPod, LocalProcess, PodRef, this_place
+from shoestring.core.pod_ref import LabelledPod, LocalProcess, PodRef, this_place
 from shoestring.core.record import SCHEMA_VERSION, SchemaVersion, digest
 from shoestring.core.types import Placement, Pool, Quote
 from shoestring.pricing.catalogues import ListingFile, PriceListing, open_catalogue, read_listing
@@ -177,10 +177,7 @@ class LocalCluster:
 
     def lifetime(self, pod: PodRef) -> PodLifetime:
         if isinstance(pod, LabelledPod):
-            # A process has no labels, and the engine reports only those that failed.
-            failed = json.loads(os.environ.get(FAILED_TASKS_VARIABLE, "{}"))
-            reasons = map(failed.get, pod.selector.split(","))
-            return PodLifetime(alive=False, reason=next(filter(None, reasons), ""))
+            return task_lifetime(pod)
         if not isinstance(pod, LocalProcess) or pod.host != socket.gethostname():
             # This machine cannot see the process. The run's own machine settles it.
             return PodLifetime(alive=True)

@@ -20,9 +20,6 @@ NODE_VARIABLE = "SHOESTRING_NODE"
 """Names a pod's node in that Workflow: the steps, groups and loops around it."""
 LAUNCHER_VARIABLE = "SHOESTRING_LAUNCHER"
 """Refers to the launcher of the run that a process works for."""
-FAILED_TASKS_VARIABLE = "SHOESTRING_FAILED_TASKS"
-"""Gives a step of the local engine what failed before it: a JSON object, from the label of a stage's pod to
-the reason."""
 ITEM = re.compile(r"\((\d+):\1\)")
 """How both engines name the node of one item of a loop: by its number, which is also its value."""
 UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")

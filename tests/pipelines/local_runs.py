@@ -40,4 +40,4 @@ def run_few(
     given = {"recipe": recipe.model_dump_json(), "run_id": "r", "world": str(laptop)}
     succeeded = run_locally(given | arguments, log := folder / "log.txt", pipeline)
     story = read_run_story(FolderStore(folder / "store"), "r")
-    return LocalRun(succeeded, story, log.read_text()[-4000:])
+    return LocalRun(succeeded, story, log.read_text()[-60_000:])

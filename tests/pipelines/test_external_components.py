@@ -106,7 +106,7 @@ def test_an_external_component_keeps_its_inputs_is_not_retried_and_its_cache_is_
         assert "retryPolicy" not in tasks[name]
 
 
-def test_an_external_component_on_a_laptop_is_settled_at_the_time_to_the_next_step(
+def test_an_external_component_on_a_laptop_is_settled_at_the_time_of_its_own_process(
     flights_slice: Path, laptop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHOESTRING_STORE", str(tmp_path / "store"))
@@ -116,10 +116,8 @@ def test_an_external_component_on_a_laptop_is_settled_at_the_time_to_the_next_st
     world = open_local_world(laptop, store=tmp_path / "store")
     receipt = read_record(world.store, "runs/r/receipts/wait-1.json", Receipt)
     assert receipt.status == "done"
-    # The start of a process is known to the second, because the kernel reports its boot time in whole
-    # seconds.
-    assert receipt.seconds >= 3.0
-    assert 0 < receipt.spent_usd <= receipt.p95_usd
+    assert receipt.seconds >= 4.0
+    assert receipt.spent_usd > 0
     state = Ledger(world.store, world.clock, str(world.pod)).state("r")
     assert (state.closed, state.reservations) == (True, {})
     assert state.settled_usd["wait-1"] == receipt.spent_usd

@@ -232,7 +232,13 @@ def drive_engine(world: World, run: Run, arguments: dict[str, Any], log: Path) -
 
     with watched_stages(world, run):
         started = partial(charge_step_server, world, run)
-        if not run_locally(arguments, log, started=started) and lacks_reason(world, run.run_id):
+        try:
+            succeeded = run_locally(arguments, log, started=started)
+        except OSError:
+            # The engine writes temporary files as well.
+            check_temporary_space()
+            raise
+        if not succeeded and lacks_reason(world, run.run_id):
             check_temporary_space()
 
 

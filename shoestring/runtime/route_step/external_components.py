@@ -11,7 +11,7 @@ from decimal import Decimal
 
 from shoestring.config.world import World
 from shoestring.core import store_layout
-from shoestring.core.attempt_id import AttemptId
+from shoestring.core.attempt_id import AttemptId, declared_stage, item_of
 from shoestring.core.errors import ClusterError
 from shoestring.core.interfaces import PodLifetime
 from shoestring.core.pod_ref import ClusterPod, LabelledPod
@@ -51,7 +51,8 @@ def announce_external(world: World, decision: Decision, job_id: str) -> None:
     question = decision.question
     namespace = world.pod.namespace if isinstance(world.pod, ClusterPod) else "local"
     of_run = {KUBEFLOW_RUN_LABEL: job_id} if job_id else {RUN_LABEL: question.run_id}
-    announce_pod(world, decision, LabelledPod.with_labels(namespace, {STAGE_LABEL: question.stage, **of_run}))
+    labels = {STAGE_LABEL: declared_stage(question.stage), **of_run}
+    announce_pod(world, decision, LabelledPod.with_labels(namespace, labels, item_of(question.stage)))
 
 
 def announce_pod(world: World, decision: Decision, pod: LabelledPod) -> None:
@@ -70,8 +71,7 @@ def ended_components(world: World, run: Run, ledger: Ledger, stage: str) -> set[
     """Return the external components of a run's newest start that are done and not settled: what they leave
     of their reservations is for the stage that is routed now.
 
-    On one machine tasks run one after another, so all before this one have ended. On a cluster the component
-    has pods, and each has succeeded; without the right to list pods, none is known.
+    The component has pods, and each has succeeded; without the right to list pods, none is known.
     """
     found = set()
     for name, reservation in ledger.state(run.start.account).reservations.items():
@@ -80,7 +80,7 @@ def ended_components(world: World, run: Run, ledger: Ledger, stage: str) -> set[
         heartbeat = last_heartbeat(world.store, run.run_id, name)
         if heartbeat is None or heartbeat.state != UNSUPERVISED:
             continue
-        if run.start.launcher is not None or _has_succeeded(world, heartbeat):
+        if _has_succeeded(world, heartbeat):
             found.add(name)
     return found
 
@@ -103,8 +103,8 @@ def settle_external(
     `names`: the attempts to settle, where others may still run; None: all of the start's.
 
     A component is charged by its pods' own times where the cluster reports them, with what it cost above its
-    reservation. Elsewhere it is charged from its router's decision to the next step of Shoestring's, which is
-    all that can be known on one machine, up to its reservation.
+    reservation. Where these are not known, it is charged from its router's decision to the next step of
+    Shoestring's, up to its reservation.
 
     Raises:
         UnknownName: the start has no account.

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 
+from shoestring.backends.local_tasks import local_tasks
 from shoestring.config.world import World
 from shoestring.core import store_layout
 from shoestring.core.errors import ClusterError
 from shoestring.core.interfaces import Workflows
-from shoestring.core.pod_ref import FAILED_TASKS_VARIABLE, NODE_VARIABLE
+from shoestring.core.pod_ref import NODE_VARIABLE
 from shoestring.core.record import record_bytes
 from shoestring.data.run_records import EngineEnd, Run
 from shoestring.runtime.records.run_setup import own_workflow
@@ -22,9 +22,9 @@ ENDED_PHASES = ("Succeeded", "Failed", "Error", "")
 
 def record_engine_end(world: World, run: Run) -> None:
     """Record, in an exit step, whether all that it settles has succeeded."""
-    failed, workflow = os.environ.get(FAILED_TASKS_VARIABLE), own_workflow(world)
-    if failed is not None:
-        write_engine_end(world, run, succeeded=not json.loads(failed))
+    local, workflow = local_tasks(), own_workflow(world)
+    if local is not None:
+        write_engine_end(world, run, succeeded=not any(task.reason for task in local.tasks.values()))
     elif workflow:
         node = os.environ.get(NODE_VARIABLE, "").rpartition(EXIT_HOOK)[0]
         write_engine_end(world, run, succeeded=has_succeeded(world, workflow, node))

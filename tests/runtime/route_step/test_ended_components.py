@@ -9,11 +9,14 @@ from pathlib import Path
 import pytest
 from runtime_world import MONEY, FakeCluster, SetClock, on_cluster, small_world
 
+from shoestring.backends.local import LocalCluster
+from shoestring.backends.local_tasks import LOCAL_TASKS_VARIABLE, LocalTask, LocalTasks
 from shoestring.config.world import World
 from shoestring.core.errors import NotAllowed
 from shoestring.core.interfaces import PodLifetime
-from shoestring.core.pod_ref import LAUNCHER_VARIABLE, LabelledPod, PodRef
+from shoestring.core.pod_ref import LabelledPod, PodRef
 from shoestring.core.receipt import Receipt
+from shoestring.core.record import record_bytes
 from shoestring.core.types import Need
 from shoestring.data.recipe import Recipe
 from shoestring.data.run_records import read_record
@@ -96,18 +99,26 @@ def test_a_router_that_may_not_list_pods_leaves_it_to_the_exit_step(world: World
     assert {"theirs-1", "following-1"} < world_ledger(world).state("r").reservations.keys()
 
 
-def test_on_one_machine_a_component_has_ended_when_the_next_stage_is_routed(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("runs_s", [5.0, None])
+def test_on_one_machine_a_component_is_booked_at_the_times_that_its_launcher_reports(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs_s: float | None
 ) -> None:
-    monkeypatch.setenv(LAUNCHER_VARIABLE, "ns.2.launcher")
-    cluster = FakeCluster(world.cluster.pools(), {THEIRS: PodLifetime(alive=False)})
-    laptop = replace(world, cluster=cluster)
+    """One that still runs, beside the step that asks, keeps its reservation."""
+    laptop = replace(world, cluster=LocalCluster(world.cluster.pools()))
     theirs = route_stage(laptop, tmp_path, "theirs")
     assert theirs.choice is not None
+    began = world.clock.now()
+    ended = None if runs_s is None else began + timedelta(seconds=runs_s)
+    tasks = LocalTasks(tasks={"shoestring.dev/stage=theirs": LocalTask(started_at=began, finished_at=ended)})
+    (file := tmp_path / "tasks.json").write_bytes(record_bytes(tasks))
+    monkeypatch.setenv(LOCAL_TASKS_VARIABLE, str(file))
     world.clock.sleep(12)
     route_stage(laptop, tmp_path, "following")
-    spent_usd = world_ledger(world).state("r").settled_usd["theirs-1"]
-    assert spent_usd == cost_usd(theirs.choice.usd_per_hour, 12.0)
+    state = world_ledger(world).state("r")
+    if runs_s is None:
+        assert {"theirs-1", "following-1"} < state.reservations.keys()
+    else:
+        assert state.settled_usd["theirs-1"] == cost_usd(theirs.choice.usd_per_hour, runs_s)
 
 
 def test_the_exit_step_waits_until_the_cluster_says_when_a_component_that_was_ended_stopped(

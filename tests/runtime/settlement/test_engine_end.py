@@ -5,14 +5,17 @@ failed, or that is not known.
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from reaper_world import shares_world
 from runtime_world import CHAIN, INGEST, FakeCluster, StartedAttempt, attempt_in_pod, begin, run_request
 
+from shoestring.backends.local_tasks import LOCAL_TASKS_VARIABLE, LocalTask, LocalTasks
 from shoestring.core.errors import Refused
-from shoestring.core.pod_ref import FAILED_TASKS_VARIABLE, NODE_VARIABLE, WORKFLOW_VARIABLE, ClusterPod
+from shoestring.core.pod_ref import NODE_VARIABLE, WORKFLOW_VARIABLE, ClusterPod
+from shoestring.core.record import record_bytes
 from shoestring.core.types import Need
 from shoestring.data.run_records import read_record
 from shoestring.reporting.publish import publish
@@ -97,21 +100,27 @@ def test_a_run_is_not_done_where_a_stage_was_refused_that_only_its_own_router_li
     assert summary.reason.startswith("no offer fits huge: no budget is enough"), summary
 
 
-@pytest.mark.parametrize(
-    ("failed", "status"), [("{}", "done"), ('{"shoestring.dev/stage=route-train": "exit code 1"}', "stopped")]
-)
+def report_tasks(patch: pytest.MonkeyPatch, folder: Path, **reasons: str) -> None:
+    """Report to the next steps that these tasks have ended, and why they failed; empty: they did not."""
+    at = datetime(2026, 11, 1, tzinfo=UTC)
+    tasks = {name: LocalTask(started_at=at, finished_at=at, reason=each) for name, each in reasons.items()}
+    (file := folder / "tasks.json").write_bytes(record_bytes(LocalTasks(tasks=tasks)))
+    patch.setenv(LOCAL_TASKS_VARIABLE, str(file))
+
+
+@pytest.mark.parametrize(("reason", "status"), [("", "done"), ("exit code 1", "stopped")])
 def test_the_local_engine_says_whether_a_task_has_failed(
-    began: StartedAttempt, monkeypatch: pytest.MonkeyPatch, failed: str, status: str
+    began: StartedAttempt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: str, status: str
 ) -> None:
-    monkeypatch.setenv(FAILED_TASKS_VARIABLE, failed)
+    report_tasks(monkeypatch, tmp_path, ingest="", train=reason)
     assert end(began).status == status
 
 
 def test_what_an_exit_step_recorded_first_stays(
-    began: StartedAttempt, monkeypatch: pytest.MonkeyPatch
+    began: StartedAttempt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is tried again where its pod was lost."""
-    monkeypatch.setenv(FAILED_TASKS_VARIABLE, "{}")
+    report_tasks(monkeypatch, tmp_path, ingest="")
     assert end(began).status == "done"
-    monkeypatch.setenv(FAILED_TASKS_VARIABLE, '{"other": "exit code 1"}')
+    report_tasks(monkeypatch, tmp_path, ingest="exit code 1")
     assert end(began).status == "done"

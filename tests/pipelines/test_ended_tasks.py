@@ -9,7 +9,7 @@ from kfp import dsl
 from local_runs import run_few
 
 from shoestring.core.types import Need
-from shoestring.pipelines.failed_tasks import failure_text
+from shoestring.pipelines.ended_tasks import failure_text
 from shoestring.pipelines.routed import RunParameters, routed, settle_step, stages_from
 
 STAGES = (
