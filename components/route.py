@@ -11,6 +11,7 @@ def route(
     needs: str, world: str, run_id: str, job_id: str, recipe: str, budget_usd: str, deadline_s: float,
     seed: int, upstream: str, side_input: str,
     decision: dsl.Output[dsl.Artifact], page: dsl.Output[dsl.Markdown],
+    items: list = None,  # noqa: RUF013  KFP takes no other form
 ) -> NamedTuple(
     "Placement", node_selector=dict, tolerations=list, affinity=dict, cpu=str, memory=str, accelerator=str,
     accelerator_count=str, image=str, decision_key=str,
@@ -29,6 +30,7 @@ def route(
         seed: random seed; below 0: the recipe's seed
         upstream: key of the manifest that the stage reads; empty: none
         side_input: key of a second object that the stage reads; empty: none
+        items: the list of the innermost loop around the stage, if the run makes it
     """
     from collections import namedtuple
 
@@ -37,5 +39,6 @@ def route(
     values = route(
         needs, world, run_id or job_id, recipe, budget_usd, deadline_s, seed,
         upstream, side_input, decision.path, page.path, job_id,
+        items,
     )
     return namedtuple("Placement", values)(**values)

@@ -187,6 +187,12 @@ class StageOffers(ArrayRecord):
     transfer_in_microusd_by_region: IntArray
     transfer_out_microusd_by_region: IntArray
     cached: CachedOffer | None = None
+    items: int = Field(
+        1, exclude_if=lambda items: items == 1, description="of a loop: the stage's price counts for each"
+    )
+    rounds: int = Field(
+        1, exclude_if=lambda rounds: rounds == 1, description="in which its items run, one after another"
+    )
 
 
 class Candidates(ArrayRecord):

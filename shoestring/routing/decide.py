@@ -26,7 +26,12 @@ from shoestring.routing.planner.stage_options import PRUNE_ABOVE_OFFERS
 from shoestring.routing.policy.policy_trial import make_shadow, shadow_question
 from shoestring.routing.question import ZERO_USD, Question
 from shoestring.routing.question_parts import FamilyOption
-from shoestring.routing.smallest_limits import SmallestLimits, smallest_limits, step_cost
+from shoestring.routing.smallest_limits import (
+    SmallestLimits,
+    fitting_items,
+    smallest_limits,
+    step_cost,
+)
 
 MADE_BY = f"shoestring routing {ALGORITHM.algorithm_version}"
 
@@ -115,6 +120,7 @@ def choose(
         smallest_budget_usd=smallest.budget_usd,
         smallest_deadline_s=smallest.deadline_s,
         smallest_both=smallest.both,
+        fitting_items=None if found else fitting_items(question, candidates),
         nearest=None if found else refusals.nearest,
         optimality_gap_ppm=plans.optimality_gap_ppm,
         placement=None

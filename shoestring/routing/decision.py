@@ -161,6 +161,9 @@ class Decision(ArrayRecord):
         exclude_if=is_none,
         description="where neither limit is enough alone: the smallest budget, and the deadline for it",
     )
+    fitting_items: int | None = Field(
+        None, exclude_if=is_none, description="where nothing fits: the items of its loop that would"
+    )
     nearest: int | None = Field(
         None,
         exclude_if=is_none,

@@ -148,7 +148,7 @@ class Question(Record):
         0.0,
         ge=0,
         exclude_if=lambda seconds: seconds == 0,
-        description="seconds that its route step waited for a result of another run",
+        description="seconds that its route step waited for a result of another run, or for money",
     )
     notes: tuple[str, ...] = Field((), description="remarks on how the question was built, for pages")
     digests: dict[str, str] = Field(

@@ -10,6 +10,7 @@ from shoestring.core.money import MAX_USD, from_microusd
 from shoestring.routing.candidates import Candidates
 from shoestring.routing.dag import build_dag
 from shoestring.routing.decision import BothLimits
+from shoestring.routing.loop_items import has_others
 from shoestring.routing.offers.offer_costs import FREE, OfferCost, offer_cost
 from shoestring.routing.planner.candidate_plans import CandidatePlans
 from shoestring.routing.planner.chain_planner import find_plans
@@ -118,6 +119,31 @@ def _search_ms(question: Question, candidates: Candidates) -> int | None:
         middle = (low + high) // 2
         low, high = (low, middle) if fits(middle) else (middle, high)
     return high
+
+
+def fitting_items(question: Question, candidates: Candidates) -> int | None:
+    """Return how many items of its loop fit a question that does not fit, its own included, by bisection;
+    None: its stage is in no loop, or it is the last item.
+    """
+    if not has_others(question.needs):
+        return None
+    first, others, *later = question.needs
+    at_once = others.at_once
+
+    def fits(count: int) -> bool:
+        rest = others.model_copy(update={"items": count})
+        fewer = question.model_copy(update={"needs": (first, rest, *later)})
+        loop = {"items": count, "rounds": -(-count // (at_once or count or 1))}
+        own, offers, *after = candidates.offers
+        priced = candidates.model_copy(update={"offers": (own, offers.model_copy(update=loop), *after)})
+        return find_plans(fewer, priced, RunLimits.of(fewer)).chosen is not None
+
+    # The number of items of which none, or some, fit.
+    low, high = 0, others.items + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle - 1) else (low, middle)
+    return low
 
 
 def typable_s(seconds: Decimal) -> float:

@@ -7,7 +7,7 @@ A pod is paid for from its first import, so each call imports only what it needs
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from shoestring.core.record import parse_argument
@@ -29,12 +29,14 @@ def route(
     decision_path: str,
     page_path: str,
     job_id: str = "",
+    items: Sequence[Any] | None = None,
 ) -> dict[str, Any]:
     """Decide where the first stage of `needs` runs, reserve its P95, and return the values for its pod.
 
     `needs` is RemainingStages as JSON, `recipe` a recipe as JSON. `upstream` is the key of the manifest that
     the stage reads, `side_input` that of a second object; empty: none. The recipe's own values apply where
-    `budget_usd` is empty, `deadline_s` is 0 or `seed` is below 0. `job_id` is Kubeflow's id of the run.
+    `budget_usd` is empty, `deadline_s` is 0 or `seed` is below 0. `job_id` is Kubeflow's id of the run, and
+    `items` the list of the innermost loop around the stage, where the run has made it.
 
     Raises:
         UsageError: `budget_usd` is not an amount above zero, or `run_id` is not valid.
@@ -48,7 +50,7 @@ def route(
     from shoestring.runtime.route_step.route import route as route_stage
 
     with engine_step(world, run_id, "route") as opened, sources_read_once():
-        request = parse_run_request(needs, run_id, recipe, budget_usd, deadline_s, seed, job_id)
+        request = parse_run_request(needs, run_id, recipe, budget_usd, deadline_s, seed, job_id, items)
         return route_stage(opened, request, StageInputs(upstream, side_input), decision_path, page_path)
 
 

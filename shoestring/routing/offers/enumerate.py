@@ -66,7 +66,10 @@ def enumerate_offers(question: Question) -> Candidates:
             earlier_gb = factors[other].max_transferred_gb(written[other], earlier_gb)
         # Only the current stage starts now: a later one may find capacity again.
         found = each.offers(written[stage], earlier_gb, now=not stage)
-        offers.append(found.model_copy(update={"cached": cached.get(stage)}))
+        need = question.needs[stage]
+        rounds = -(-need.items // max(1, need.at_once or need.items))
+        loop = {"items": need.items, "rounds": rounds}
+        offers.append(found.model_copy(update={"cached": cached.get(stage)} | loop))
     return Candidates(
         stages=tuple(need.stage for need in question.needs),
         pools=fleet.names,

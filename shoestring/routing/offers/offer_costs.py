@@ -135,7 +135,9 @@ class OfferBlock:
     def prices(
         self, fixed_us: Floats, fees: Ints, *, minimum: bool = False, p95: bool = False
     ) -> BlockPrices:
-        """Return time and price of all the work (`minimum`: of the fewest samples), at the mean or at P95."""
+        """Return time and price of all the work (`minimum`: of the fewest samples), at the mean or at P95; of
+        a loop, those of all its items.
+        """
         offers = self.offers
         work_us = offers.min_work_us_by_machine if minimum else offers.work_us_by_machine
         work_us = work_us + offers.setup_us_by_machine.astype(np.float64)
@@ -152,6 +154,9 @@ class OfferBlock:
         paid_microusd /= MS_PER_HOUR
         microusd = round_up(paid_microusd)
         microusd += fees
+        if offers.items != 1:
+            whole_ms = np.minimum(whole_ms * offers.rounds, MAX_ESTIMATE)
+            microusd = np.minimum(microusd * offers.items, MAX_ESTIMATE)
         return BlockPrices(whole_ms, microusd)
 
     def lost_ms(self, fixed_us: Floats) -> Ints:

@@ -67,7 +67,15 @@ def refusal_head(decision: Decision) -> str:
         binds = f"a deadline of {deadline_s:,.1f} s is too short"
     else:
         binds = f"no offer fits {stage}"
-    return f"{binds}: {smallest_change(decision)}"
+    return f"{binds}: {smallest_change(decision)}{fewer_items(decision)}"
+
+
+def fewer_items(decision: Decision) -> str:
+    """Return how many items of its loop would fit; empty: it is in none, or is the last one."""
+    if decision.fitting_items is None:
+        return ""
+    others, found = decision.question.needs[1], decision.fitting_items or "none"
+    return f", or fewer items: of the {others.items + 1} items of {others.stage} that are left, {found} fit"
 
 
 def refusal_text(decision: Decision) -> str:

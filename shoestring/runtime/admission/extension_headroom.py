@@ -58,7 +58,7 @@ def extension_headroom_usd(question: Question, offers: Candidates, policy: Polic
         if each.elastic:
             kept_micro += _kept_after_micro(question, stages[index + 1 :])
         else:
-            overrun_micro = max(overrun_micro, OVERRUN_SHARE * each.p95_micro - released_micro)
+            overrun_micro = max(overrun_micro, OVERRUN_SHARE * each.p95_micro / each.items - released_micro)
             released_micro += each.p95_micro - each.est_micro
         headroom_micro = max(headroom_micro, overrun_micro + (kept_micro if is_chain else all_kept_micro))
     return capped_usd(headroom_micro.scaleb(-6))
@@ -91,12 +91,15 @@ def _holding(question: Question, amount_usd: Decimal) -> Question:
 
 @dataclass(frozen=True, slots=True)
 class StageMoney:
-    """The money that a stage of a plan needs, in micro-dollars. `kept_micro`: kept back by its supervisor."""
+    """The money that a stage of a plan needs, in micro-dollars. `kept_micro`: kept back by the supervisors of
+    its `items`.
+    """
 
     elastic: bool
     est_micro: int
     p95_micro: int
     kept_micro: int
+    items: int = 1
 
 
 def _smallest_plan(question: Question, offers: Candidates, policy: Policy) -> list[StageMoney]:
@@ -106,7 +109,10 @@ def _smallest_plan(question: Question, offers: Candidates, policy: Policy) -> li
             need.elastic,
             cost.est_microusd,
             cost.p95_min_microusd,
-            0 if target == CACHED else microusd(_kept_usd(question, offers, need, target, policy)),
+            0
+            if target == CACHED
+            else need.items * microusd(_kept_usd(question, offers, need, target, policy)),
+            max(1, need.items),
         )
         for need, (target, cost) in zip(question.needs, smallest_plan_costs(question, offers), strict=False)
     ]

@@ -20,6 +20,7 @@ from shoestring.data.formats.volume_probe import time_requests
 from shoestring.data.job import Job, OfTask, Task, job_of_recipe
 from shoestring.data.recipe import Recipe
 from shoestring.routing.dag import build_dag
+from shoestring.routing.loop_items import LoopItem
 from shoestring.runtime.admission.data_look import look_at_data
 from shoestring.runtime.admission.result_keys import StageWork
 from shoestring.runtime.admission.stage_request import StageInputs, StageRequest, cached_chain
@@ -41,6 +42,7 @@ class RunRequest(OfTask):
     to start. `metered` is false for an external component, which no supervisor meters. `target_notes` is
     what will be predicted; None: nobody has looked at the data yet. `engine` is what will run it.
     `may_return_all`: the engine starts no more steps where this one has returned the results of all stages.
+    `item`: the one of the loops around the first stage; None outside of loops.
     """
 
     run_id: str
@@ -54,6 +56,7 @@ class RunRequest(OfTask):
     target_notes: tuple[str, ...] | None = None
     engine: Engine = "local"
     may_return_all: bool = False
+    item: LoopItem | None = None
 
     @property
     def runs_in_launcher(self) -> bool:
@@ -141,15 +144,14 @@ def overhead_at_start(world: World, request: RunRequest, paid_stages: int, engin
     """
     if request.runs_in_launcher:
         return Decimal(0)
-    return overhead_usd(world, len(request.needs) + 1, len(request.needs) - paid_stages, engine)
+    steps = sum(need.items for need in request.needs) + 1
+    return overhead_usd(world, steps, len(request.needs) - paid_stages, engine)
 
 
 def stage_request_at_start(
     world: World, request: RunRequest, spent_usd: Decimal, stage_budgets: dict[str, Decimal]
 ) -> StageRequest:
-    """Return the request for the first stage that is not cached, with all overhead and engine time held
-    back.
-    """
+    """Return the request for the first stage that is not cached, with overhead and engine time held back."""
     needs, inputs = stages_to_pay(world, request)
     looked = request.target_notes
     if looked is None:
@@ -184,4 +186,5 @@ def stage_request_at_start(
         ),
         origin=request.origin,
         metered=request.metered,
+        item_sha256=request.item.sha256 if request.item else "",
     )

@@ -12,6 +12,7 @@ from pydantic import Field
 from shoestring.config.engines import Engine, EngineTimes
 from shoestring.config.world import World
 from shoestring.core import store_layout
+from shoestring.core.attempt_id import declared_stage
 from shoestring.core.interfaces import Store
 from shoestring.core.record import Record, SchemaVersion
 from shoestring.core.types import STANDARD_CLASS, Format, Need, StageOutcome
@@ -19,6 +20,7 @@ from shoestring.data.job import Command, Job, OfTask, Task
 from shoestring.data.storage import cache
 from shoestring.data.storage.blobs import load_manifest
 from shoestring.routing.dag import UpstreamStage, build_dag
+from shoestring.routing.loop_items import Loop
 from shoestring.routing.question_parts import CachedOutcome
 from shoestring.runtime.admission.result_keys import StageInputs as StageInputs
 from shoestring.runtime.admission.result_keys import StageWork, lookup_keys
@@ -47,6 +49,9 @@ class RemainingStages(Record):
     engine: Engine | None = Field(
         None, description="what the pipeline was compiled for; null: an earlier version compiled it"
     )
+    loops: tuple[Loop, ...] = Field(
+        (), exclude_if=lambda loops: not loops, description="loops around this stage, the outermost first"
+    )
     may_return_all: bool = Field(
         False,
         exclude_if=lambda may: not may,
@@ -61,7 +66,8 @@ class StageRequest(OfTask):
     `notes` and `min_memory_gb` come from earlier attempts. `min_memory_gb` applies even if the stage's need
     is less. `upstream` are the stages that the remaining ones come after and that need no planning any more.
     `family` is that of the checkpoint that a training continues; empty: it has none.
-    `engine_s` is the part of `deadline_left_s` that the engine takes.
+    `engine_s` is the part of `deadline_left_s` that the engine takes. `item_sha256` is that of the item of
+    the loops around it; empty outside of loops.
     """
 
     run_id: str
@@ -85,6 +91,7 @@ class StageRequest(OfTask):
     metered: bool = True
     upstream: tuple[UpstreamStage, ...] = ()
     family: str = ""
+    item_sha256: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +111,7 @@ def stage_work(world: World, request: StageRequest) -> StageWork:
         recipe=request.recipe,
         seed=request.seed,
         run_id=request.run_id,
-        stage=need.stage,
+        stage=declared_stage(need.stage),
         image=world.images.get(need.image, need.image),
         inputs=request.inputs,
         origin=request.origin,

@@ -16,7 +16,10 @@ from shoestring.core.interfaces import PodLifetime
 from shoestring.data.run_records import Run, read_records
 from shoestring.runtime.records.world_ledger import world_ledger
 from shoestring.spending.heartbeat import Heartbeat, silence_limit_s
+from shoestring.spending.ledger.account import Reservation
 from shoestring.spending.ledger.entry import read_entry
+
+IMAGE_PULL_S = 1800.0
 
 
 def lifetime_of(world: World, heartbeat: Heartbeat) -> PodLifetime:
@@ -59,3 +62,12 @@ def last_sign_at(world: World, run: Run) -> datetime:
 def is_recent(world: World, at: datetime, interval_s: float) -> bool:
     limit_s = silence_limit_s(interval_s, world.policy.silent_intervals)
     return (world.clock.now() - at).total_seconds() < limit_s
+
+
+def is_silent(world: World, reservation: Reservation, heartbeat: Heartbeat | None) -> bool:
+    """Return whether a reservation's last sign of life is too old. A pod without a heartbeat may still be
+    pulling its image.
+    """
+    limit_s = world.policy.queue_delay_s + (0.0 if heartbeat else IMAGE_PULL_S)
+    since = heartbeat.at if heartbeat else reservation.reserved_at
+    return (world.clock.now() - since).total_seconds() > limit_s

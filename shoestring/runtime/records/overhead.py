@@ -63,7 +63,7 @@ class OverheadTime(StoredRecord):
 class OverheadPod:
     """A pod whose time is charged to the overhead, until `paid_by` names the attempt that pays for it.
 
-    `waited_s`: for how long it has waited for a result of another run.
+    `waited_s`: for how long it has waited for a result of another run, or for money.
     """
 
     paid_by: str = ""

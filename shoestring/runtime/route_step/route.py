@@ -46,6 +46,7 @@ from shoestring.runtime.route_step.external_components import (
     ended_components,
     settle_external,
 )
+from shoestring.runtime.route_step.item_money import ItemMoney, check_item
 from shoestring.runtime.route_step.retry import (
     RetryContext,
     settle_earlier_attempts,
@@ -86,6 +87,7 @@ def stage_request(
         origin=request.origin,
         metered=request.metered,
         family=checkpoint_family(world.store, run.run_id) if request.needs[0].stage == "train" else "",
+        item_sha256=request.item.sha256 if request.item else "",
     )
 
 
@@ -164,23 +166,32 @@ def decide_and_reserve(
     ledger, stage = world_ledger(world), request.needs[0].stage
     if found := undelivered_decision(world, run, ledger, stage):
         return found
+    check_item(world, run, stage, request.item)
     retry = settle_earlier_attempts(world, run, ledger, stage)
     if ended := ended_components(world, run, ledger, stage):
         settle_external(world, run, run.start, ended)
 
     def ask() -> Question:
+        money.look()
         return build_question(world, stage_request(world, run, request, inputs, ledger, retry))
 
-    return reserve_choice(world, run, ledger, ask, SharedResult(world, run, ledger, pod or OverheadPod()))
+    shared = SharedResult(world, run, ledger, pod or OverheadPod())
+    money = ItemMoney(world, run, ledger, stage, shared)
+    return reserve_choice(world, run, ledger, ask, shared, money.may_come)
 
 
 def reserve_choice(
-    world: World, run: Run, ledger: Ledger, ask: Callable[[], Question], shared: SharedResult
+    world: World,
+    run: Run,
+    ledger: Ledger,
+    ask: Callable[[], Question],
+    shared: SharedResult,
+    money_may_come: Callable[[], bool] = lambda: False,
 ) -> tuple[Decision, str]:
     """Answer a question, reserve what the choice may cost, and return the decision and its key.
 
-    If another run takes the money first, or has computed the result, asks and decides again. Raises the same
-    as `decide_and_reserve`.
+    If another run takes the money first, or has computed the result, asks and decides again. So it does where
+    there is too little, as long as `money_may_come()`, which waits. Raises the same as `decide_and_reserve`.
     """
     races = MAX_RACES
     while True:
@@ -194,6 +205,8 @@ def reserve_choice(
         if decision.choice is None and may_be_late(run, question):
             decision = choose(question.without_deadline(), offers)
         if decision.choice is None:
+            if money_may_come():
+                continue
             raise store_refusal(world.store, decision)
         amount_usd = reservation_usd(question, decision.choice)
         if not shared.claim(decision, decision.choice, amount_usd):
@@ -202,7 +215,7 @@ def reserve_choice(
             return reserve_and_write(world, run, ledger, decision, decision.choice)
         except BudgetExceeded:
             races -= 1
-            if not races:
+            if races < 1 and not money_may_come():
                 raise
 
 
@@ -262,7 +275,6 @@ def route(
 
     The decision and its page are written to the two paths.
     """
-
     run = begin_run(world, request)
     with overhead_timer(world, run, step_name(request)) as pod:
         decision, key = decide_and_reserve(world, run, request, inputs, pod)

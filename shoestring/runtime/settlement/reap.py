@@ -25,7 +25,7 @@ from shoestring.reporting.publish import publish
 from shoestring.routing.decision import Decision
 from shoestring.routing.placement import ROUTE, SETTLE
 from shoestring.runtime.admission.first_request import next_attempt
-from shoestring.runtime.records.lifetimes import lifetime_of
+from shoestring.runtime.records.lifetimes import IMAGE_PULL_S, is_silent, lifetime_of
 from shoestring.runtime.records.overhead import overhead_reservation, overhead_times
 from shoestring.runtime.records.receipts import write_lost_receipts
 from shoestring.runtime.records.run_setup import run_id_of_label
@@ -44,12 +44,11 @@ from shoestring.runtime.settlement.silent_pods import (
     settle_silent_pod,
 )
 from shoestring.spending.heartbeat import UNSUPERVISED, Heartbeat, last_heartbeat
-from shoestring.spending.ledger.account import AccountState, Reservation
+from shoestring.spending.ledger.account import AccountState
 from shoestring.spending.ledger.entry import read_entry
 from shoestring.spending.ledger.ledger import Ledger
 from shoestring.spending.lost_pods import settle_lost_pods
 
-IMAGE_PULL_S = 1800.0
 TIMED_OUT: Final = "TimedOut"
 
 
@@ -282,15 +281,6 @@ def silent_reservations(
         if state.reservations[name].stage not in alive
         and is_silent(world, state.reservations[name], heartbeat)
     }
-
-
-def is_silent(world: World, reservation: Reservation, heartbeat: Heartbeat | None) -> bool:
-    """Return whether a reservation's last sign of life is too old. A pod without a heartbeat may still be
-    pulling its image.
-    """
-    limit_s = world.policy.queue_delay_s + (0.0 if heartbeat else IMAGE_PULL_S)
-    since = heartbeat.at if heartbeat else reservation.reserved_at
-    return (world.clock.now() - since).total_seconds() > limit_s
 
 
 def last_entry_at(world: World, state: AccountState) -> datetime:

@@ -28,9 +28,10 @@ from shoestring.core.receipt import Receipt
 from shoestring.core.types import Market, StockOut
 from shoestring.data.run_records import read_record
 from shoestring.runtime.admission.stage_request import StageInputs
+from shoestring.runtime.records.lifetimes import IMAGE_PULL_S
 from shoestring.runtime.records.receipt_history import current_stockouts
 from shoestring.runtime.route_step.route import route
-from shoestring.runtime.settlement.reap import IMAGE_PULL_S, reap
+from shoestring.runtime.settlement.reap import reap
 from shoestring.runtime.supervisor.supervisor import write_heartbeat
 from shoestring.spending.audit.verify import load_anchors, verify
 from shoestring.spending.meter import cost_usd

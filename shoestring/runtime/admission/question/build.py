@@ -12,6 +12,7 @@ from shoestring.config.world import World
 from shoestring.core.record import digest, record_bytes
 from shoestring.data.formats.volume_probe import reading_fields
 from shoestring.pricing.learned.learning import learn
+from shoestring.routing.loop_items import budgets_of
 from shoestring.routing.policy.migration import exploration_sd
 from shoestring.routing.question import Question
 from shoestring.runtime.admission.question.context import QuestionContext, joined_inputs, read_context
@@ -51,7 +52,7 @@ def question_in(read: QuestionContext, world: World, request: StageRequest) -> Q
         budget_usd=request.budget_usd,
         spent_usd=request.spent_usd,
         held_usd=request.held_usd,
-        stage_budgets=request.stage_budgets,
+        stage_budgets=budgets_of(request.stage_budgets, request.needs),
         **time_fields(request.engine, request.engine_s, request.deadline_left_s, request.deadline_used_s),
         pools=read.pools,
         quotes=read.prices.quotes,
@@ -93,4 +94,5 @@ def time_fields(
 def question_digests(world: World, request: StageRequest, cache_key: str) -> dict[str, str]:
     """Return the digests of what the question was made from, and the keys of the stage's inputs."""
     task, sha256 = "command" if request.command else "recipe", digest(record_bytes(request.task))
-    return {"world": world.digest, task: sha256, "cache": cache_key} | asdict(request.inputs)
+    item = {"item": request.item_sha256} if request.item_sha256 else {}
+    return {"world": world.digest, task: sha256, "cache": cache_key} | item | asdict(request.inputs)
