@@ -144,10 +144,10 @@ def check_compiled(spec: Yaml, platform: Yaml) -> None:
     for task in tasks:
         if not task.is_router:
             continue
-        if task.loops:
+        if len(task.loops) != len(json.loads(constant(task.inputs["needs"])).get("loops", ())):
             raise UsageError(
-                f"{task.name} is a router inside {task.loops[-1]}, whose items would share one reservation: "
-                "take the nested pipeline out of dsl.ParallelFor"
+                f"{task.name} is a router inside {task.loops[-1]}, and does not know of it: call routed() in "
+                "the pipeline that has the loop, or take the nested pipeline out of dsl.ParallelFor"
             )
         if not any(task.path[:length] in settled for length in range(1, len(task.path))):
             raise UsageError(

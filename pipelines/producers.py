@@ -45,8 +45,8 @@ def find_producers(
     and of `side_input`; the tasks of `after`; and the stages that the Need comes after.
 
     Raises:
-        UsageError: the stage is in a loop; it reads data without naming its upstream; or a stage that it
-            comes after cannot be waited for.
+        UsageError: the stage reads data without naming its upstream; or a stage that it comes after cannot be
+            waited for.
     """
     stage, pipeline = needs[0].stage, open_pipeline(needs[0].stage)
     data = produced_channels([*inputs.values()])
@@ -62,16 +62,11 @@ def find_producers(
 
 
 def open_pipeline(stage: str) -> Any:
-    """Return the pipeline that is being compiled. Raises UsageError: there is none, or a loop is open."""
+    """Return the pipeline that is being compiled. Raises UsageError: there is none."""
     pipeline = pipeline_context.Pipeline.get_default_pipeline()
     if pipeline is None:
         raise UsageError(
             f"routed() of {stage} is not in a pipeline: call it in a function with @dsl.pipeline"
-        )
-    if any(isinstance(group, dsl.ParallelFor) for group in pipeline.groups):
-        raise UsageError(
-            f"routed() of {stage} is inside dsl.ParallelFor, whose items would share one reservation: make "
-            "one stage that works through all items, or a stage with a name of its own for each item"
         )
     return pipeline
 
@@ -154,13 +149,15 @@ def must_be_named(task: Any, stage: str, channels: list[Any], pipeline: Any) -> 
     """
     closed = [group for group in groups_around(task) if not any(group is each for each in pipeline.groups)]
     waited = {channel.task_name for channel in channels}
-    if any(group.name in waited for group in closed):
+    # The compiler makes one of all items into an output of the loop.
+    collected = {channel.task_name for channel in channels if isinstance(channel, dsl.Collected)}
+    if task.name in collected or any(group.name in waited for group in closed):
         return False
     if closed:
-        name = pod_label(task)
+        name, given = pod_label(task), "Collected" if isinstance(closed[0], dsl.ParallelFor) else "OneOf"
         raise UsageError(
             f"{stage} comes after {name}, which is inside a dsl.{type(closed[0]).__name__}: pass routed() "
-            f"its output in dsl.OneOf, or give the Need of {stage} an `after` without {name}"
+            f"its output in dsl.{given}, or give the Need of {stage} an `after` without {name}"
         )
     return True
 

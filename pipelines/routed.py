@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 from kfp import dsl, kubernetes
 
@@ -16,11 +15,14 @@ from shoestring.core.record import SCHEMA_VERSION, argument_json
 from shoestring.core.types import Need
 from shoestring.data.job import DEFAULT_GRACE_S, Job
 from shoestring.pipelines.external_containers import command_of, metered_component
+from shoestring.pipelines.loops import within_loops
 from shoestring.pipelines.pods import configure_pod, configure_step
 from shoestring.pipelines.producers import find_producers
+from shoestring.pipelines.setters import refuse_setters
 from shoestring.routing.branches import ways
 from shoestring.routing.dag import build_dag
 from shoestring.routing.dag import stages_from as stages_from
+from shoestring.routing.loop_items import Loop
 from shoestring.routing.placement import ROUTE, SETTLE, STAGE_LABEL, is_stage
 from shoestring.runtime.admission.stage_request import RemainingStages
 from shoestring.runtime.admission.stages import own_stage as own_stage
@@ -41,29 +43,6 @@ PLACEMENT_INPUTS = {
     "accelerator_count",
     "base_image",
 }
-
-
-DECIDED = "its route step decides that"
-REFUSED_SETTERS = {
-    **dict.fromkeys(
-        (
-            "set_cpu_request",
-            "set_cpu_limit",
-            "set_memory_request",
-            "set_memory_limit",
-            "set_accelerator_type",
-            "set_accelerator_limit",
-            "set_gpu_limit",
-        ),
-        f"{DECIDED}, by cores, memory and GPUs in the Need of the stage",
-    ),
-    "add_node_selector_constraint": f"{DECIDED}, by the pools of pools.yaml and the policy",
-    "set_container_image": "its route step knows the image that was passed: pass a component with that image",
-    "set_caching_options": "a task that KFP skips never settles its reservation: Shoestring caches results",
-    "set_retry": "Shoestring decides by the end of a stage whether another attempt can help",
-    "ignore_upstream_failure": "its route step has no budget to plan with after a failure",
-}
-"""What a task does not take after `routed()`, and why."""
 
 
 @dataclass(frozen=True)
@@ -112,20 +91,25 @@ def routed(
     stage, is_external = needs[0].stage, "decision_key" not in (component.component_spec.inputs or {})
     check_component(component, needs, is_external, origin)
     check_job(component, stage, run, is_external, metered)
+    needs, loops, items = within_loops(needs)
     producers = find_producers(needs, inputs, upstream, side_input, after)
-    remaining = remaining_stages(component, needs, run, origin, metered or not is_external)
-    routing = router(run, remaining, upstream, side_input)
+    remaining = remaining_stages(component, needs, loops, run, origin, metered or not is_external)
+    routing = router(run, remaining, upstream, side_input, items)
     producers.precede(routing)
     values = inputs | ({"origin": argument_json(origin)} if origin else {})
     make = command_task if metered else external_task if is_external else stage_task
-    if metered:
-        component = metered_component(component, stage, grace_of(needs[0]))
+    component = metered_component(component, stage, grace_of(needs[0])) if metered else component
     task = make(component, stage, run, routing.outputs, values).set_display_name(stage)
     return refuse_setters(forward_after(apply_placement(task, routing.outputs), routing), stage)
 
 
 def remaining_stages(
-    component: Any, needs: Sequence[Need], run: RunParameters, origin: Origin | None, has_supervisor: bool
+    component: Any,
+    needs: Sequence[Need],
+    loops: tuple[Loop, ...],
+    run: RunParameters,
+    origin: Origin | None,
+    has_supervisor: bool,
 ) -> RemainingStages:
     """Return the stages that a router on Kubeflow, or on the local runner, is given: with the job and the
     command, in a pipeline of commands.
@@ -136,6 +120,7 @@ def remaining_stages(
         needs=tuple(needs),
         origin=origin,
         metered=has_supervisor,
+        loops=loops,
     )
     if not isinstance(run.recipe, Job):
         return remaining
@@ -177,8 +162,12 @@ def external_task(
     return task
 
 
-def router(run: RunParameters, needs: RemainingStages, upstream: Any, side_input: Any) -> dsl.PipelineTask:
-    """Return the task that routes the first stage of `needs`."""
+def router(
+    run: RunParameters, needs: RemainingStages, upstream: Any, side_input: Any, items: Any
+) -> dsl.PipelineTask:
+    """Return the task that routes the first stage of `needs`. `items`: the list of the innermost loop around
+    it, which the run makes; None: it is none.
+    """
     stage = needs.needs[0].stage
     task = route(
         needs=argument_json(needs, exclude_defaults=True),
@@ -191,6 +180,7 @@ def router(run: RunParameters, needs: RemainingStages, upstream: Any, side_input
         seed=run.seed,
         upstream=upstream,
         side_input=side_input,
+        **({} if items is None else {"items": items}),
     )
     return configure_step(task, f"{ROUTE}{stage}").set_display_name(f"route {stage}")
 
@@ -286,15 +276,4 @@ def forward_after(task: dsl.PipelineTask, routing: dsl.PipelineTask) -> dsl.Pipe
         return after(*tasks)
 
     task.after = both_after
-    return task
-
-
-def refuse_setters(task: dsl.PipelineTask, stage: str) -> dsl.PipelineTask:
-    """Make the task refuse what would change what its route step decided, or how it is settled."""
-
-    def refused(setter: str, *_: Any, **__: Any) -> NoReturn:
-        raise UsageError(f"{stage}: leave out {setter}() after routed(): {REFUSED_SETTERS[setter]}")
-
-    for setter in REFUSED_SETTERS:
-        setattr(task, setter, partial(refused, setter))
     return task

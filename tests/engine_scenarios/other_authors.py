@@ -5,7 +5,16 @@ from __future__ import annotations
 from decimal import Decimal
 from pathlib import Path
 
-from engine_scenarios.books import check_books, check_dollars, pod_usd, receipts, wait_for_decision
+from engine_scenarios.books import (
+    CENT_OF_A_CENT,
+    accounts,
+    check_books,
+    check_dollars,
+    decision,
+    pod_usd,
+    receipts,
+    wait_for_decision,
+)
 from engine_scenarios.engine import Engine, Job, Pipeline, StartedRun
 from engine_scenarios.jobs import TOO_SMALL, require
 from engine_scenarios.own_package import AUTHORED, strangers_pipeline
@@ -120,6 +129,27 @@ def check_branches(engine: Engine, pipeline: str, name: str) -> None:
     assert {stage.name for stage in summary.stages} == {"first", "small", "last"}
     assert engine.state(run.engine_id) == "succeeded"
     check_dollars(engine, run, "first", "small", "last")
+    check_books(engine, run.run_id)
+
+
+def loops(engine: Engine, package: Path) -> None:
+    """Each item of a loop is booked at its own pod's time; the stage after it reads all results in order."""
+    require(engine, "loops")
+    run = engine.start(Job("", Pipeline("looped:pipeline", AUTHORED, "scenario-loops")))
+    summary = run.wait().done()
+    items = [f"item.{number}" for number in range(8)]
+    assert {stage.name for stage in summary.stages} == {"lists", *items, "last"}
+    for item in items:
+        (pod,), (receipt,) = engine.pods(run, item), receipts(engine, run.run_id, item)
+        assert abs(receipt.spent_usd - pod_usd(engine, receipt, pod)) <= CENT_OF_A_CENT, receipt
+        # The money of all items was held before the first ran.
+        question = decision(engine, run.run_id, item).question
+        assert sum(need.items for need in question.needs if "item" in need.stage) <= len(items)
+    assert decision(engine, run.run_id, "lists").question.needs[1].items == len(items)
+    (account,) = accounts(engine, run.run_id)
+    spent_usd = sum((receipts(engine, run.run_id, item)[0].spent_usd for item in items), Decimal(0))
+    assert Decimal(account["stages"]["item"]["spent_usd"]) == spent_usd
+    check_dollars(engine, run, "lists", "last")
     check_books(engine, run.run_id)
 
 

@@ -10,6 +10,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from shoestring.backends.kubernetes.pod_lifetime import item_of_pod
+from shoestring.core.attempt_id import item_stage
 from shoestring.routing.placement import STAGE_LABEL
 
 
@@ -32,7 +34,12 @@ class PodHistory:
         return sorted(last.values(), key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
 
     def of_stage(self, run: str, stage: str) -> list[dict[str, Any]]:
-        return [pod for pod in self.of_run(run) if pod["metadata"]["labels"][STAGE_LABEL] == stage]
+        return [pod for pod in self.of_run(run) if stage_of(pod) == stage]
+
+
+def stage_of(pod: dict[str, Any]) -> str:
+    """Return the stage of a pod, or its route or exit step; in a loop, with its item."""
+    return item_stage(pod["metadata"]["labels"][STAGE_LABEL], item_of_pod(pod))
 
 
 def read_objects(log: Path) -> Iterator[dict[str, Any]]:

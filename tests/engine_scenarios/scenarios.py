@@ -25,6 +25,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     other_authors.endless_component,
     other_authors.commands,
     other_authors.conditions,
+    other_authors.loops,
     other_authors.own_exit_step,
     lost_pods.terminated_and_resumed,
     lost_pods.pod_deleted,

@@ -16,7 +16,8 @@ from shoestring.pipelines import argo
 from shoestring.pipelines.argo import workflow_template
 from shoestring.pipelines.argo_templates import container_defaults
 from shoestring.pipelines.kubeflow import write
-from shoestring.pipelines.routed import REFUSED_SETTERS, RunParameters, routed, settle_step
+from shoestring.pipelines.routed import RunParameters, routed, settle_step
+from shoestring.pipelines.setters import REFUSED_SETTERS
 from shoestring.stages.ingest import NEED as INGEST
 
 RUN = RunParameters(world="", run_id="", recipe="", budget_usd="", deadline_s=0.0, seed=0)
