@@ -8,7 +8,7 @@ from shoestring.backends.local import WORLD_MOUNT_PATH
 from shoestring.backends.s3.location import CREDENTIAL_VARIABLES, CREDENTIALS_SECRET
 from shoestring.backends.sources.data_variables import DATA_SECRET, DATA_VARIABLES
 from shoestring.config.world import IMAGES, WORLD_FILES
-from shoestring.pipelines.compiled_values import KEY, Made
+from shoestring.pipelines.compiled_values import ITEM, KEY, Made
 from shoestring.pipelines.external_containers import OUTPUTS, Yaml
 from shoestring.pipelines.pods import IDENTITY_FIELDS
 from shoestring.pipelines.stage_graph import ExternalStage, RoutedStage, Stage
@@ -27,7 +27,14 @@ COMPLETE = "complete"
 
 
 REFUSED = "refused-"
-"""Prefix of the output of the workflow that is `yes` where the route step of a stage has refused."""
+"""Prefix of the output of the workflow that is `yes` where the route step of a stage, or of one item of it,
+has refused.
+"""
+
+ITEM_NUMBER = "join(map(sprig.regexFindAll('[0-9]+:', node.name, -1), '-' + trimSuffix(#, ':')))"
+"""An expression for the number of an item in each loop around it, as `-2-0`: of the names of nodes, of which
+those of items have `(2:2)`.
+"""
 
 
 def parameter_values(values: dict[str, str]) -> list[Yaml]:
@@ -43,9 +50,14 @@ def file_outputs(**paths: str) -> Yaml:
     return {"parameters": [{"name": name, "valueFrom": {"path": path}} for name, path in paths.items()]}
 
 
+def input_text(name: str) -> str:
+    """Return the reference to an input of a template."""
+    return f"{{{{inputs.parameters.{name}}}}}"
+
+
 def forward_inputs(*names: str) -> dict[str, str]:
     """Return inputs of a template, to be passed on under the same names."""
-    return {name: f"{{{{inputs.parameters.{name}}}}}" for name in names}
+    return {name: input_text(name) for name in names}
 
 
 def pod_template(
@@ -125,6 +137,7 @@ def router_template() -> Yaml:
         "--needs": "{{inputs.parameters.needs}}",
         "--upstream": "{{inputs.parameters.upstream}}",
         "--side-input": "{{inputs.parameters.side_input}}",
+        "--items": "{{inputs.parameters.items}}",
         "--recipe": "{{workflow.parameters.recipe}}",
         "--budget": "{{workflow.parameters.budget_usd}}",
         "--deadline": "{{workflow.parameters.deadline_s}}",
@@ -147,13 +160,13 @@ def router_template() -> Yaml:
     ]
     # An output of the whole workflow, of this stage: a retryStrategy cannot read any other output of a task
     # within its template.
-    outputs[-1]["globalName"] = f"{REFUSED}{{{{inputs.parameters.stage}}}}"
+    outputs[-1]["globalName"] = f"{REFUSED}{{{{inputs.parameters.stage}}}}{{{{inputs.parameters.{ITEM}}}}}"
     return step_template(
         "route",
         f"{ROUTE}{{{{inputs.parameters.stage}}}}",
         "shoestring-router",
         command,
-        ["stage", "needs", "upstream", "side_input"],
+        ["stage", "needs", "upstream", "side_input", ITEM, "items"],
         {"parameters": outputs},
     )
 
@@ -176,7 +189,7 @@ def stage_template(stage: Stage) -> Yaml:
         stage.name,
         "shoestring-stage",
         command,
-        ["patch", "decision_key", *stage.arguments],
+        ["patch", "decision_key", *stage.values],
         file_outputs(key=key),
     )
     return stage.pod.apply(template, container_defaults()) | {"podSpecPatch": "{{inputs.parameters.patch}}"}
@@ -215,6 +228,10 @@ def may_return_all(stage: Stage) -> bool:
     return bool(json.loads(stage.needs).get("may_return_all"))
 
 
+def is_in_loop(stage: Stage) -> bool:
+    return bool(json.loads(stage.needs).get("loops"))
+
+
 def decided_for(stage: Stage) -> list[str]:
     """Return the outputs of its router that a stage's pod is given."""
     return ["patch", "decision_key"] if has_meter(stage) else ["patch"]
@@ -227,21 +244,21 @@ def routed_template(stage: Stage) -> Yaml:
     It is not retried after a refusal, since the router would refuse again. A component without a meter is not
     retried at all: it would begin again, whatever the reason of its end was.
     """
-    key_of = {"upstream": stage.upstream, "side_input": stage.side_input}
-    if isinstance(stage, RoutedStage):
-        outputs, passed = [KEY], forward_inputs(*stage.arguments)
-        routing = {
-            name: forward_inputs(made.name)[made.name] if made else "" for name, made in key_of.items()
-        }
-    else:
-        outputs, passed = list(stage.outputs), forward_inputs(*stage.values)
-        routing = {name: forward_inputs(name)[name] if made else "" for name, made in key_of.items()}
-    retry = RETRY | {"expression": f"'{{{{workflow.outputs.parameters.{REFUSED}{stage.name}}}}}' != 'yes'"}
-    decided = {name: f"{{{{tasks.route.outputs.parameters.{name}}}}}" for name in decided_for(stage)}
+    is_keyed = isinstance(stage, RoutedStage)
+    outputs = [KEY] if isinstance(stage, RoutedStage) else stage.outputs
+    routing = {
+        name: input_text(made.name if is_keyed else name) if made else ""
+        for name, made in (("upstream", stage.upstream), ("side_input", stage.side_input))
+    }
+    of_item = {
+        ITEM: f"{{{{={ITEM_NUMBER}}}}}" if is_in_loop(stage) else "",
+        "items": input_text(stage.items.name) if stage.items else "",
+    }
+    given = {name: Made("route", name).text for name in decided_for(stage)} | forward_inputs(*stage.values)
     tasks = [
         {"name": "route", "template": "route"}
-        | arguments({"stage": stage.name, "needs": stage.needs} | routing),
-        {"name": "stage", "template": stage.task, "depends": "route"} | arguments(decided | passed),
+        | arguments({"stage": stage.name, "needs": stage.needs} | routing | of_item),
+        {"name": "stage", "template": stage.task, "depends": "route"} | arguments(given),
     ]
     made = [{"name": name, "valueFrom": {"parameter": Made("stage", name).text}} for name in outputs]
     if may_return_all(stage):
@@ -254,9 +271,17 @@ def routed_template(stage: Stage) -> Yaml:
         "name": f"{stage.task}-routed",
         "inputs": declare_parameters(*stage.arguments),
         "outputs": {"parameters": made},
-        **({"retryStrategy": retry} if has_meter(stage) else {}),
+        **({"retryStrategy": retry_strategy(stage)} if has_meter(stage) else {}),
         "dag": {"tasks": tasks},
     }
+
+
+def retry_strategy(stage: Stage) -> Yaml:
+    """Return that of a pair, which has no retry where its route step has refused."""
+    # Where an expression reads the outputs of the workflow, it cannot read inputs of its template.
+    item = f" + {ITEM_NUMBER}" if is_in_loop(stage) else ""
+    refused = f"workflow.outputs?.parameters?.['{REFUSED}{stage.name}'{item}] ?? 'no'"
+    return RETRY | {"expression": f"{{{{=({refused}) != 'yes'}}}}"}
 
 
 def arguments(values: dict[str, str]) -> Yaml:

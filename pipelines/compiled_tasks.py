@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
@@ -41,7 +41,8 @@ class CompiledTask:
 
     `inputs`: its input parameters. `component`: the name of its component. `after`: the tasks of its DAG that
     it waits for. `settles`: what it settles, for an exit step. `condition`: its own, as KFP writes it.
-    `conditions` and `loops`: those around it, the innermost last.
+    `iterator`: of a loop over values, its list and the name of an item. `at_once`: items that it works on at
+    the same time; 0: all. `conditions` and `loops`: those around it, the innermost last.
     """
 
     path: Path
@@ -50,6 +51,8 @@ class CompiledTask:
     after: frozenset[str] = frozenset()
     settles: frozenset[Path] = frozenset()
     condition: str = ""
+    iterator: Yaml = field(default_factory=dict)
+    at_once: int = 0
     conditions: tuple[str, ...] = ()
     loops: tuple[str, ...] = ()
 
@@ -63,8 +66,8 @@ class CompiledTask:
 
     @property
     def is_group(self) -> bool:
-        """Whether a run may go without what is in it, or takes one branch of it."""
-        return bool(self.condition) or self.name.startswith(BRANCHES)
+        """Whether a run may go without what is in it, takes one branch of it, or repeats it."""
+        return bool(self.condition or self.iterator) or self.name.startswith(BRANCHES)
 
 
 def compiled_tasks(spec: Yaml) -> list[CompiledTask]:
@@ -82,6 +85,8 @@ def compiled_tasks(spec: Yaml) -> list[CompiledTask]:
                 after=before,
                 settles=frozenset((*around.path, each) for each in before if is_exit_step(task, inputs)),
                 condition=condition,
+                iterator=task.get("parameterIterator", {}),
+                at_once=int(task.get("iteratorPolicy", {}).get("parallelismLimit", 0)),
                 conditions=(*around.conditions, *([name] if condition else [])),
                 loops=(*around.loops, *([name] if _is_loop(task) else [])),
             )

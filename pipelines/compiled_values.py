@@ -20,6 +20,11 @@ RUN_PARAMETERS = ("recipe", "run_id", "budget_usd", "deadline_s", "seed")
 KEY = "key"
 """The output of a stage of Shoestring: the key of its result."""
 
+ITEM, INDEX, LIST = "item", "index", "list"
+"""What is in a loop is given these as if they were outputs of the loop: an item, its number and the list."""
+FIELD = re.compile(r'parseJson\(string_value\)\["(.+)"\]')
+"""How KFP selects a field of an item."""
+
 RESERVED = {"run", "approve", "route", "settle"}
 """Templates of every run."""
 
@@ -81,11 +86,6 @@ class CompiledValues:
                 raise UsageError(
                     f"{task.name}: a router that places no stage; Kubeflow can run it, Argo cannot"
                 )
-            if path in self.routers and task.loops:
-                raise UsageError(
-                    f"{task.name} is inside {task.loops[-1]}, and Argo would run it once: take the stage out "
-                    "of the loop"
-                )
         for path, task in self.tasks.items():
             is_ours = path in self.routers or path in routers or bool(task.settles)
             if not is_ours and "dag" not in self.component(path):
@@ -103,8 +103,8 @@ class CompiledValues:
                 continue
             wanted = self._stage(path) if path in self.routers else task.name
             numbered = (wanted if number == 1 else f"{wanted}-{number}" for number in range(1, 2**16))
-            name = next(each for each in numbered if taken.isdisjoint({each, f"{each}-routed"}))
-            taken |= {name, f"{name}-routed"}
+            name = next(each for each in numbered if taken.isdisjoint(template_names(each)))
+            taken |= template_names(name)
             yield path, name
 
     def _stage(self, path: Path) -> str:
@@ -175,6 +175,9 @@ class CompiledValues:
             return self._made((*task.path[:-1], source["producerTask"]), source["outputParameterKey"]).text
         given = str(value.get("componentInputParameter", ""))
         if around := task.path[:-1]:
+            if given == self.tasks[around].iterator.get("itemInput"):
+                found = FIELD.fullmatch(value.get("parameterExpressionSelector", ""))
+                return Made(self.names[around], f"{ITEM}-{found[1]}" if found else ITEM).text
             return self.text(self.tasks[around], given, reader)
         if given not in RUN_PARAMETERS:
             raise UsageError(
@@ -190,16 +193,36 @@ class CompiledValues:
         inner = self.component(path)["dag"]["outputs"]["parameters"][output]["valueFromParameter"]
         return self._made((*path, inner["producerSubtask"]), inner["outputParameterKey"])
 
+    def list_text(self, loop: Path) -> str:
+        """Return the list of a loop as JSON, or as text with a reference to it."""
+        items = self.tasks[loop].iterator["items"]
+        if "raw" in items:
+            return str(items["raw"]).replace("{{", r"{\u007b")
+        return self.text(self.tasks[loop], items["inputParameter"])
+
+    def innermost_list(self, path: Path) -> Made | None:
+        """Return the list of the innermost loop around a task if the run makes it; None: its needs hold it,
+        or it is in no loop.
+        """
+        around = (path[:length] for length in range(len(path) - 1, 0, -1))
+        loop = next((each for each in around if self.tasks[each].iterator), ())
+        is_made = loop and "raw" not in self.tasks[loop].iterator["items"]
+        return Made(self.names[loop], LIST) if is_made else None
+
     def outputs(self, group: Path) -> Iterator[tuple[str, str]]:
-        """Yield the outputs of a group by name: a reference, or an expression for a dsl.OneOf."""
+        """Yield the outputs of a group by name: a reference, or an expression for a dsl.OneOf, and for what a
+        loop collects, of one item.
+        """
         parameters = self.component(group)["dag"].get("outputs", {}).get("parameters", {})
         for name, value in sorted(parameters.items()):
-            one_of = value.get("valueFromOneof", {}).get("parameterSelectors", [])
-            sources = one_of or [value["valueFromParameter"]]
+            sources = sources_of(value)
             made = [
                 self._made((*group, each["producerSubtask"]), each["outputParameterKey"]) for each in sources
             ]
-            if not one_of:
+            if self.tasks[group].iterator:
+                yield name, collected(made[0], self._kind(group, name))
+                continue
+            if len(made) == 1:
                 yield name, made[0].text
                 continue
             tests = (
@@ -207,6 +230,16 @@ class CompiledValues:
                 for each in made[:-1]
             )
             yield name, "".join(tests) + expression(made[-1].text)
+
+    def _kind(self, path: Path, output: str) -> str:
+        """Return the type of an output of a group as the stage or the loop has it that makes it. KFP has
+        LIST for all that is made in a loop.
+        """
+        source = sources_of(self.component(path)["dag"]["outputs"]["parameters"][output])[0]
+        path, output = (*path, source["producerSubtask"]), source["outputParameterKey"]
+        if "dag" in (component := self.component(path)) and not self.tasks[path].iterator:
+            return self._kind(path, output)
+        return str(component["outputDefinitions"]["parameters"][output]["parameterType"])
 
     def condition(self, group: Path) -> str:
         """Return the condition of a group as an expression of Argo; empty: it has none. Raises UsageError."""
@@ -225,6 +258,26 @@ class CompiledValues:
             return f"asFloat({operand})" if kind == "NUMBER_DOUBLE" else operand
 
         return READ.sub(read, text)
+
+
+def template_names(name: str) -> set[str]:
+    """Return the names of the templates that a stage or a group of this name may have."""
+    return {name, f"{name}-routed", f"{name}-{ITEM}"}
+
+
+def sources_of(output: Yaml) -> list[Yaml]:
+    """Return what makes an output of a group: of a dsl.OneOf, in each branch."""
+    return output.get("valueFromOneof", {}).get("parameterSelectors") or [output["valueFromParameter"]]
+
+
+def collected(made: Made, kind: str) -> str:
+    """Return an expression for what a loop collects of an item, as JSON: null, if its condition was false."""
+    value = made.text
+    if kind == "STRING":
+        value = f"toJson({value})"
+    elif kind == "BOOLEAN":
+        value = f"toJson({value} in {TRUE})"
+    return f"tasks['{made.maker}'].status == 'Succeeded' ? {value} : 'null'"
 
 
 def expression(text: str) -> str:

@@ -21,7 +21,7 @@ def loops_around(stage: str) -> tuple[tuple[Loop, ...], Any]:
     makes it and KFP can pass it on; None: it cannot, as it does not pass a list through a condition or a loop
     within its own loop.
 
-    Raises UsageError: a loop is over artifacts.
+    Raises UsageError: a loop is over artifacts, or over a list that KFP cannot compile.
     """
     loops, made = list[Loop](), None
     groups = open_pipeline(stage).groups
@@ -39,13 +39,13 @@ def loops_around(stage: str) -> tuple[tuple[Loop, ...], Any]:
             made = items if group is groups[-1] else None
             loops.append(Loop(at_once=group.parallelism_limit))
         else:
-            loops.append(Loop(items=tuple(map(plain, items)), at_once=group.parallelism_limit))
+            if any(isinstance(item, pipeline_channel.PipelineChannel) for item in items):
+                raise UsageError(
+                    f"{stage} is in a dsl.ParallelFor over a list that holds outputs of tasks, which KFP "
+                    "cannot compile: let one task make the whole list"
+                )
+            loops.append(Loop(items=tuple(items), at_once=group.parallelism_limit))
     return tuple(loops), made
-
-
-def plain(item: Any) -> Any:
-    """Return an item of a list as JSON can hold it; of an output of a task, its name."""
-    return item.full_name if isinstance(item, pipeline_channel.PipelineChannel) else item
 
 
 def within_loops(needs: Sequence[Need]) -> tuple[tuple[Need, ...], tuple[Loop, ...], Any]:

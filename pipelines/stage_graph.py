@@ -12,7 +12,7 @@ from shoestring.config.engines import Engine
 from shoestring.core.errors import UsageError
 from shoestring.core.record import argument_json
 from shoestring.pipelines.compiled_tasks import Path, constant
-from shoestring.pipelines.compiled_values import REFERENCE, CompiledValues, Made
+from shoestring.pipelines.compiled_values import LIST, REFERENCE, CompiledValues, Made
 from shoestring.pipelines.external_containers import (
     INPUT,
     METER_INPUTS,
@@ -40,7 +40,8 @@ class RoutedStage:
 
     `task` is its name among the tasks and templates of the run. `upstream`, `side_input` and `inputs` are
     what it reads. `after` are all stages and groups that its router waits for. `needs` and `origin` are JSON.
-    `origin` names the code of an author's own stage; empty for Shoestring's stages.
+    `origin` names the code of an author's own stage; empty for Shoestring's stages. `items`: the list of the
+    innermost loop around it, if the run makes it.
     """
 
     name: str
@@ -52,17 +53,18 @@ class RoutedStage:
     inputs: dict[str, Made]
     after: tuple[str, ...]
     pod: PodSettings
+    items: Made | None
 
     @property
-    def producers(self) -> list[str]:
-        """The names of the parameters by which it is given what it reads."""
-        return sorted(self.arguments)
+    def values(self) -> dict[str, str]:
+        """What it reads, by the name of the parameter that gives it."""
+        read = {each for each in (self.upstream, self.side_input, *self.inputs.values()) if each}
+        return {each.name: each.text for each in sorted(read)}
 
     @property
     def arguments(self) -> dict[str, str]:
-        """The values that the run passes to it."""
-        read = {each for each in (self.upstream, self.side_input, *self.inputs.values()) if each}
-        return {each.name: each.text for each in sorted(read)}
+        """The values that the run passes to it and to its router."""
+        return self.values | _list_argument(self)
 
 
 @dataclass(frozen=True)
@@ -84,16 +86,21 @@ class ExternalStage:
     outputs: tuple[str, ...]
     after: tuple[str, ...]
     pod: PodSettings
+    items: Made | None
     is_metered: bool = False
 
     @property
     def arguments(self) -> dict[str, str]:
         """The values that the run passes to it."""
         keys = {"upstream": self.upstream, "side_input": self.side_input}
-        return {name: made.text for name, made in keys.items() if made} | self.values
+        return {name: made.text for name, made in keys.items() if made} | self.values | _list_argument(self)
 
 
 Stage = RoutedStage | ExternalStage
+
+
+def _list_argument(stage: Stage) -> dict[str, str]:
+    return {stage.items.name: stage.items.text} if stage.items else {}
 
 
 class NamedText(NamedTuple):
@@ -105,15 +112,19 @@ class NamedText(NamedTuple):
 
 @dataclass(frozen=True)
 class Group:
-    """Stages and groups under one condition, or the branches of one `If`; the whole run is one, too.
+    """Stages and groups under one condition or in one loop, or the branches of one `If`; the whole run is
+    one, too.
 
     `condition`: an expression, with references as in the arguments of its members; empty: it always runs.
-    `outputs`: what those read that are not in it.
+    `items`: the list of its loop, as JSON or with references; empty: it is none. `at_once`: the most items
+    that it works on at the same time; 0: all. `outputs`: what those read that are not in it.
     """
 
     task: str
     members: tuple[Stage | Group, ...]
     condition: str = ""
+    items: str = ""
+    at_once: int = 0
     outputs: tuple[NamedText, ...] = ()
     after: tuple[str, ...] = ()
 
@@ -126,12 +137,13 @@ class Group:
     @property
     def arguments(self) -> dict[str, str]:
         """The values that are passed to it: what is read in it and made elsewhere."""
-        own = {member.task for member in self.members}
+        own = {self.task, *(member.task for member in self.members)}
         texts = [
             text for member in self.members for text in (*member.arguments.values(), condition_of(member))
         ]
         found = {Made(each[1], each[2]) for text in texts for each in REFERENCE.finditer(text) if each[1]}
-        return {made.name: made.text for made in sorted(found) if made.maker not in own}
+        loop = {Made(self.task, LIST).name: self.items} if self.items else {}
+        return {made.name: made.text for made in sorted(found) if made.maker not in own} | loop
 
 
 def stages_of(member: Stage | Group) -> list[Stage]:
@@ -178,6 +190,8 @@ class _Graph:
             values.names[path],
             tuple(members),
             condition=values.condition(path),
+            items=values.list_text(path) if values.tasks[path].iterator else "",
+            at_once=values.tasks[path].at_once,
             outputs=tuple(outputs),
             after=values.after(path),
         )
@@ -194,6 +208,7 @@ class _Graph:
             "side_input": values.made_for(router, "side_input"),
             "after": values.after(path),
             "pod": self._settings(path),
+            "items": values.innermost_list(path),
         }
         if path not in values.keyed:
             return ExternalStage(**common, **self._external_parts(path))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -35,6 +36,9 @@ def route(
         str, typer.Option(help="key of the manifest that the stage reads; empty for the first")
     ] = "",
     side_input: Annotated[str, typer.Option(help="key of a second object that the stage reads")] = "",
+    items: Annotated[
+        str, typer.Option(help="list of the innermost loop around the stage, as JSON; empty: none")
+    ] = "",
     world: WorldPathOption = "",
 ) -> None:
     """Choose where the next stage runs, and reserve its cost.
@@ -48,7 +52,8 @@ def route(
     inputs, paths = StageInputs(upstream, side_input), (str(decision_path), str(out / "page.md"))
     try:
         with engine_step(world, run_id, "route") as opened, sources_read_once():
-            request = parse_run_request(needs, run_id, recipe, budget, deadline, seed, "")
+            found = parse_items(items) if items else None
+            request = parse_run_request(needs, run_id, recipe, budget, deadline, seed, "", found)
             if request.may_return_all and return_all(opened, request, out):
                 return
             values = route_stage(opened, request, inputs, *paths)
@@ -59,6 +64,17 @@ def route(
     (out / "patch").write_text(patch_of(opened, request, decision))
     (out / "decision_key").write_text(values["decision_key"])
     typer.echo(as_text(decision))
+
+
+def parse_items(text: str) -> list[Any]:
+    """Return the list of a loop. Raises UsageError."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, list):
+        raise UsageError(f"a loop needs a list as JSON, such as [1, 2], and --items is {text[:100]}")
+    return found
 
 
 def patch_of(world: World, request: RunRequest, decision: Decision) -> str:
