@@ -9,7 +9,9 @@ from typing import Any
 from shoestring.backends.kubernetes.api import Item, KubeApi, connect
 from shoestring.backends.kubernetes.pod_lifetime import workflow_nodes
 from shoestring.backends.kubernetes.rights import READER, Right
+from shoestring.core.attempt_id import item_stage
 from shoestring.core.errors import UnknownName, UsageError
+from shoestring.core.pod_ref import item_of_node
 from shoestring.routing.placement import KUBEFLOW_RUN_LABEL
 
 TEMPLATE, PREDICT_TEMPLATE = "shoestring-train", "shoestring-predict"
@@ -35,13 +37,16 @@ class ArgoStep:
 
 @dataclass(frozen=True, slots=True)
 class ArgoProgress:
-    """A run as its Workflow shows it. `summary` is JSON; empty until the exit step has written it."""
+    """A run as its Workflow shows it. `summary` is JSON; empty until the exit step has written it. `errors`:
+    Argo's own, each with the task that it could not begin.
+    """
 
     workflow: str
     phase: str
     message: str
     steps: tuple[ArgoStep, ...]
     summary: str
+    errors: tuple[str, ...] = ()
 
     @property
     def is_finished(self) -> bool:
@@ -166,6 +171,11 @@ def parse_progress(workflow: Item) -> ArgoProgress:
         message=status.get("message") or "",
         steps=tuple(parse_step(node, nodes) for node in pods),
         summary=next(filter(None, summaries), ""),
+        errors=tuple(
+            f"{node['name'].partition('.')[2]}: {node['message']}"
+            for node in sorted(nodes.values(), key=lambda node: str(node["name"]))
+            if node["type"] == "Skipped" and node.get("phase") == "Error" and node.get("message")
+        ),
     )
 
 
@@ -183,8 +193,9 @@ def parse_step(node: Item, nodes: Mapping[str, Item]) -> ArgoStep:
     ]
     if node["type"] == "Suspend" and node["phase"] == "Running":
         lines.append("the run waits until its Workflow is resumed")
+    name = f"route {parameter_value(node, 'stage')}" if template == "route" else template
     return ArgoStep(
-        name=f"route {parameter_value(node, 'stage')}" if template == "route" else template,
+        name=item_stage(name, item_of_node(node["name"])),
         attempt=int(number) + 1 if number.isdigit() else 1,
         phase=node["phase"],
         message=" ".join(lines),

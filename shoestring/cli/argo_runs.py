@@ -254,7 +254,8 @@ def print_workflow_end(progress: ArgoProgress, context: str, namespace: str, as_
     logs = f"kubectl --context {context} --namespace {namespace} logs --selector {selector}"
     again = f"shoestring run --resume {summary.run_id} --on {context} --namespace {namespace}"
     output = f"output of its steps: {logs} --container main --tail -1 --prefix"
-    hints = () if summary.status == "refused" else (output, f"resume it: {again}")
+    errors = [f"error of Argo at {error}" for error in progress.errors]
+    hints = () if summary.status == "refused" else (*errors, output, f"resume it: {again}")
     report = f"in its store, runs/{summary.run_id}/report.html"
     print_run_end(summary, report, hints, as_json, has_succeeded=progress.phase == "Succeeded")
 

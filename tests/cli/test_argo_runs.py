@@ -133,6 +133,25 @@ def test_a_workflow_is_reported_as_its_pods_in_start_order_with_their_messages()
     assert (progress.summary, progress.is_finished) == ("{}", False)
 
 
+def test_what_argo_could_not_begin_is_named_with_its_error() -> None:
+    nodes = {
+        "1": node("run.loop.items", "", "1", type="Skipped", phase="Error", message="no list"),
+        "2": node("run.last", "last", "2", type="Skipped", phase="Omitted", message="depends not met"),
+    }
+    progress = parse_progress({"metadata": {"name": "run"}, "status": {"nodes": nodes}})
+    assert progress.errors == ("loop.items: no list",)
+
+
+def test_the_steps_of_a_loop_are_named_by_their_items() -> None:
+    stage = {"inputs": {"parameters": [{"name": "stage", "value": "work"}]}}
+    nodes = {
+        "1": node("run.loop.items(0:0).work(0).stage", "work", "1"),
+        "2": node("run.loop.items(12:12).work(0).route", "route", "2", **stage),
+    }
+    progress = parse_progress({"metadata": {"name": "run"}, "status": {"nodes": nodes}})
+    assert [step.name for step in progress.steps] == ["work.0", "route work.12"]
+
+
 def test_a_workflow_without_status_is_pending() -> None:
     progress = parse_progress({"metadata": {"name": "run"}})
     assert (progress.phase, progress.steps, progress.summary, progress.is_finished) == (

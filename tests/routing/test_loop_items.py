@@ -150,7 +150,8 @@ def test_a_loop_that_is_too_dear_is_refused_with_the_number_of_items_that_fit() 
     for budget_usd, fit in ((enough - Decimal("0.000001"), 3), (enough / 2, 1), (enough / 100, 0)):
         found = decided(*needs, budget_usd=f"{budget_usd:.6f}")
         assert found.choice is None and found.fitting_items == fit
-        text = f"or fewer items: of the 4 items of work that are left, {fit or 'none'} fit"
+        of_all = "of the 4 items of work that are left"
+        text = f"or fewer items: {of_all}, {fit} fit" if fit else f"; {of_all}, none fits"
         assert refusal_head(found).endswith(text), refusal_head(found)
         assert replay(record_bytes(found)).verdict == "same"
     assert decided(*needs, budget_usd=str(enough)).fitting_items is None

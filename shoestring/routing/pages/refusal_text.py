@@ -74,8 +74,9 @@ def fewer_items(decision: Decision) -> str:
     """Return how many items of its loop would fit; empty: it is in none, or is the last one."""
     if decision.fitting_items is None:
         return ""
-    others, found = decision.question.needs[1], decision.fitting_items or "none"
-    return f", or fewer items: of the {others.items + 1} items of {others.stage} that are left, {found} fit"
+    others, found = decision.question.needs[1], decision.fitting_items
+    of_all = f"of the {others.items + 1} items of {others.stage} that are left"
+    return f", or fewer items: {of_all}, {found} fit" if found else f"; {of_all}, none fits"
 
 
 def refusal_text(decision: Decision) -> str:

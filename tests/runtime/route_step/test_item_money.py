@@ -132,7 +132,7 @@ def test_an_item_does_not_wait_for_money_of_items_that_have_failed(world: World,
     free_usd = ledger.state("r").left_usd
     assert free_usd is not None
     ledger.reserve("r", "rival-1", "rival", 1, free_usd)
-    with pytest.raises(Refused, match="of the 2 items of work that are left, none fit"):
+    with pytest.raises(Refused, match="of the 2 items of work that are left, none fits"):
         route_item(world, tmp_path, 1)
     waited_s = (world.clock.now() - began).total_seconds()
     # Until then an engine may have begun the item again.
@@ -161,7 +161,7 @@ def test_an_item_waits_at_most_until_the_deadline(world: World, tmp_path: Path) 
     free_usd = ledger.state("r").left_usd
     assert free_usd is not None
     ledger.reserve("r", "rival-1", "rival", 1, free_usd)
-    with pytest.raises(Refused, match="of the 2 items of work that are left, none fit"):
+    with pytest.raises(Refused, match="of the 2 items of work that are left, none fits"):
         route_item(world, tmp_path, 1, deadline_s=600.0)
     assert 500.0 < (world.clock.now() - began).total_seconds() < 620.0
 
