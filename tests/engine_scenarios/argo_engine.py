@@ -17,7 +17,6 @@ from shoestring.core.errors import UnknownName
 LACKS = {
     "recurring": "Shoestring schedules no runs on Argo: Argo has CronWorkflows for that",
     "artifacts": "Argo stores no artifacts: `compile --target argo` refuses a component that has some",
-    "loops": "`compile --target argo` refuses a stage in a loop",
     "own exit steps": "Argo runs routed stages only: `compile --target argo` refuses another exit step",
 }
 PHASES: dict[str, State] = {"Succeeded": "succeeded", "Failed": "failed", "Error": "failed"}

@@ -26,7 +26,7 @@ from shoestring.runtime.open_world import open_world_on
 
 RUN_TIMEOUT_S = 1500.0
 State = Literal["running", "succeeded", "failed"]
-Feature = Literal["recurring", "artifacts", "loops", "own exit steps"]
+Feature = Literal["recurring", "artifacts", "own exit steps"]
 
 
 @dataclass(frozen=True)

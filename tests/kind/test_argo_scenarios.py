@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,7 @@ from ended_with_notice import ended_with_notice
 from engine_scenarios.argo_engine import ArgoEngine
 from engine_scenarios.retries import check_stage_retried, failed_run
 from engine_scenarios.scenarios import SCENARIOS
+from lost_item import lost_item
 from refused_branch import refused_branch
 from stopped_supervisor import silent_then_past_its_deadline
 
@@ -24,7 +25,7 @@ def retried_with_an_exit_step(engine: ArgoEngine, package: Path) -> None:
     check_stage_retried(engine, run)
 
 
-NIGHTLY = {"branches", "pod_deleted", "terminated_and_resumed"}
+NIGHTLY = {"branches", "loops", "pod_deleted", "terminated_and_resumed"}
 """Each takes minutes, of which `make kind` has 25, and other scenarios cover most of what they do."""
 SMOKE = {"main_job", "pod_deleted", "silent_then_past_its_deadline"}
 OF_ARGO = (
@@ -32,6 +33,7 @@ OF_ARGO = (
     silent_then_past_its_deadline,
     ended_with_notice,
     refused_branch,
+    lost_item,
     retried_with_an_exit_step,
 )
 ON_ARGO = {scenario.__name__: scenario for scenario in OF_ARGO}
@@ -39,6 +41,8 @@ AT_ONCE = 2
 """As many as there are nodes for stages without a GPU. A third run finds no room on them: its stage goes to
 the node with GPUs, which has no images, or its deadline passes.
 """
+ALONE = {"loops", "lost_item"}
+"""Each has two stages at once, and begins when all others have ended."""
 
 
 def marks(name: str) -> list[pytest.MarkDecorator]:
@@ -52,16 +56,19 @@ def outcomes(
 ) -> Iterator[dict[str, Future[None]]]:
     """The selected scenarios. The first one begins at once, the others when the second node is ready."""
     selected = {item.name.partition("[")[2].rstrip("]") for item in request.session.items}
-    first, *others = [name for name in ON_ARGO if name in selected]
+    first, *others = sorted((name for name in ON_ARGO if name in selected), key=ALONE.__contains__)
 
-    def go(name: str) -> None:
+    def go(name: str, earlier: list[Future[None]]) -> None:
         second_node.result()
+        wait(earlier)
         ON_ARGO[name](engine, package)
 
     pool = ThreadPoolExecutor(AT_ONCE)
-    yield {first: pool.submit(ON_ARGO[first], engine, package)} | {
-        name: pool.submit(go, name) for name in others
-    }
+    begun = {first: pool.submit(ON_ARGO[first], engine, package)}
+    for name in others:
+        # A thread never waits for one that begins after it.
+        begun[name] = pool.submit(go, name, [*begun.values()] if name in ALONE else [])
+    yield begun
     # Where the suite is interrupted, those that have not begun do not begin.
     pool.shutdown(wait=False, cancel_futures=True)
 

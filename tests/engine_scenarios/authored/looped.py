@@ -45,7 +45,7 @@ def pipeline(
     run = RunParameters(world, run_id, JOB, budget_usd, deadline_s, seed)
     with dsl.ExitHandler(settle_step(run), name="spend"):
         lists = routed(listing, STAGES, run, texts=str([*SECONDS]))
-        with dsl.ParallelFor(lists.outputs["found"], parallelism=4) as seconds:
+        with dsl.ParallelFor(lists.outputs["found"], parallelism=2) as seconds:
             item = routed(wait, stages_from(STAGES, "item"), run, seconds=seconds)
         words = dsl.Collected(item.outputs["said"])
         routed(hear, stages_from(STAGES, "last"), run, words=words, expected=",".join(map(str, SECONDS)))
