@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from shoestring.cli.named_runs import named_run_id
 from shoestring.core import store_layout
+from shoestring.core.attempt_id import declared_stage
 from shoestring.core.errors import NotInStore, UnknownName, UsageError
 from shoestring.core.interfaces import Store
 from shoestring.core.record import validation_message
@@ -74,18 +75,19 @@ def decisions_of_run(store: Store, run: str, stage: str | None = None) -> list[N
     run_id = open_run(store, named_run_id(store, run)).run_id
     decisions = [read_record(store, key, Decision) for key in store.list(store_layout.decisions(run_id))]
     decisions.sort(key=lambda each: each.question.asked_at)
-    stages = list(dict.fromkeys(each.question.stage for each in decisions))
+    stages = list(dict.fromkeys(declared_stage(each.question.stage) for each in decisions))
     if not decisions:
         raise UsageError(
             f"{run_id} has no decision: it was refused before one, or its first stage is not routed"
         )
-    if stage is not None and stage not in stages:
-        raise UnknownName(f"stage with a decision in {run_id}", stage, stages)
-    return [
-        NamedDecision(each, stored_check(store, each))
+    found = [
+        each
         for each in decisions
-        if stage in (None, each.question.stage)
+        if stage in (None, each.question.stage, declared_stage(each.question.stage))
     ]
+    if not found:
+        raise UnknownName(f"stage with a decision in {run_id}", stage or "", stages)
+    return [NamedDecision(each, stored_check(store, each)) for each in found]
 
 
 def stored_check(store: Store, decision: Decision) -> MigrationCheck | None:

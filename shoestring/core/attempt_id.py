@@ -51,3 +51,8 @@ def declared_stage(stage: str) -> str:
 def item_of(stage: str) -> str:
     """Return the item that a stage works on: its number in each loop around it, the outermost first."""
     return stage.partition(".")[2]
+
+
+def item_order(stage: str) -> tuple[int, ...]:
+    """Return what sorts the items of one loop."""
+    return tuple(int(number) for number in item_of(stage).split(".") if number)

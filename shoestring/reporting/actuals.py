@@ -11,6 +11,7 @@ from typing import Literal
 
 from pydantic import AwareDatetime, Field
 
+from shoestring.core.attempt_id import declared_stage
 from shoestring.core.money import Usd, from_microusd
 from shoestring.core.record import Record, StoredRecord
 from shoestring.reporting.charges import Charge, ChargeParts
@@ -108,7 +109,7 @@ def group_value(charge: Charge, name: GroupBy) -> str:
     choice = charge.decision.choice if charge.decision else None
     match name:
         case "stage":
-            return charge.entry.stage
+            return declared_stage(charge.entry.stage)
         case "gpu":
             return (charge.pool.gpu or NO_GPU) if charge.pool else ""
         case "pool":

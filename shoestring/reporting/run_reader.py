@@ -11,7 +11,7 @@ from decimal import Decimal
 from pydantic import BaseModel
 
 from shoestring.core import store_layout
-from shoestring.core.attempt_id import declared_stage, item_of, item_stage
+from shoestring.core.attempt_id import declared_stage, item_of, item_order
 from shoestring.core.datasets import Manifest
 from shoestring.core.errors import CorruptObject, LedgerCorrupt, NotInStore
 from shoestring.core.interfaces import Store
@@ -75,8 +75,11 @@ class RunReader:
         if start_accounts and start_accounts[-1].account.closed:
             key = store_layout.engine_end(self._run_id, start_accounts[-1].start.number)
             end = _read_if_present(self._store, key, EngineEnd)
+        by_stage: dict[str, list[AttemptStory]] = defaultdict(list)
+        for attempt in attempts:
+            by_stage[attempt.stage].append(attempt)
         stages = tuple(
-            StageStory(name, need.elastic, tuple(each for each in attempts if each.stage == name), end)
+            StageStory(name, need.elastic, tuple(by_stage[name]), end)
             for name, need in stages_of(needs, attempts).items()
         )
         refusal = None
@@ -187,15 +190,15 @@ def read_run_story(store: Store, run_id: str) -> RunStory:
 
 def stages_of(needs: Sequence[Need], attempts: Sequence[AttemptStory]) -> dict[str, Need]:
     """Return the needs of a run by the names of its stages: of a loop, those of its routed items."""
-    items: dict[str, set[tuple[int, ...]]] = defaultdict(set)
+    items: dict[str, set[str]] = defaultdict(set)
     for attempt in attempts:
-        if item := item_of(attempt.stage):
-            items[declared_stage(attempt.stage)].add(tuple(map(int, item.split("."))))
+        if item_of(attempt.stage):
+            items[declared_stage(attempt.stage)].add(attempt.stage)
+    declared = {declared_stage(need.stage): need for need in needs}
     return {
-        item_stage(name, ".".join(map(str, item))): need
-        for need in needs
-        for name in [declared_stage(need.stage)]
-        for item in sorted(items.get(name, {()}))
+        stage: need
+        for name, need in declared.items()
+        for stage in sorted(items.get(name, {name}), key=item_order)
     }
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
+from functools import cached_property
 from itertools import pairwise
 from typing import Literal
 
@@ -132,7 +133,7 @@ class StageStory:
         return not self.attempts and self.end is not None and self.end.succeeded is None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RunStory:
     """A run as its records describe it.
 
@@ -169,7 +170,7 @@ class RunStory:
     def run_id(self) -> str:
         return self.record.run_id
 
-    @property
+    @cached_property
     def attempts(self) -> tuple[AttemptStory, ...]:
         """The attempts of all stages, in the order in which they were routed."""
         return tuple(
@@ -227,12 +228,12 @@ class RunStory:
 
         The exit step corrects settled costs to the pods' own times.
         """
-        return self._settled_usd(stage.name) + self._unsettled_usd(stage)
+        return self._settled_usd.get(stage.name, ZERO_USD) + self._unsettled_usd(stage)
 
     @property
     def overhead_usd(self) -> Decimal:
         """The cost of routing and settling, known once the exit step has settled it."""
-        return self._settled_usd(OVERHEAD)
+        return self._settled_usd.get(OVERHEAD, ZERO_USD)
 
     def spent_by_stage_usd(self, start_accounts: Sequence[StartAccount]) -> dict[str, Decimal]:
         """Return the settled dollars of these starts, by stage; overhead counts as a stage."""
@@ -283,12 +284,10 @@ class RunStory:
             and (step := step_between(before, after, later.decision.question))
         ]
 
-    def _settled_usd(self, stage: str) -> Decimal:
-        return self.spent_by_stage_usd(self.start_accounts).get(stage, ZERO_USD)
+    @cached_property
+    def _settled_usd(self) -> dict[str, Decimal]:
+        return self.spent_by_stage_usd(self.start_accounts)
 
     def _unsettled_usd(self, stage: StageStory) -> Decimal:
-        holds = {hold for each in self.start_accounts for hold in each.account.reservations}
-        heartbeats = [
-            attempt.heartbeat for attempt in stage.attempts if attempt.heartbeat and attempt.key in holds
-        ]
+        heartbeats = [each.heartbeat for each in stage.attempts if each.heartbeat and self.is_held(each)]
         return sum((heartbeat.spent_usd for heartbeat in heartbeats), ZERO_USD)

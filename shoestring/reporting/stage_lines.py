@@ -8,10 +8,12 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, Literal
 
+from shoestring.core.attempt_id import declared_stage
 from shoestring.core.receipt import TimeShares
 from shoestring.core.types import StageOutcome
 from shoestring.reporting import number_text
 from shoestring.reporting.charges import OVERHEAD
+from shoestring.reporting.loop_stories import LoopStory, loops_of
 from shoestring.reporting.run_story import RunStory, StageStory
 from shoestring.reporting.summary import attempt_seconds, placed_attempt
 
@@ -165,11 +167,14 @@ def end_text(line: StageLine, spent_usd: Decimal, seconds: float) -> str:
 
 
 class StateLines:
-    """Log lines of one start of a run. Their dollars add up to what the run spent."""
+    """Log lines of one start of a run. Their dollars add up to what the run spent. Of the items of a loop,
+    only the ends are lines.
+    """
 
     def __init__(self, story: RunStory) -> None:
         """Begin before the last start: what earlier starts spent is one line."""
         self._seen: dict[str, tuple[str, int]] = {}
+        self._ended_items: dict[str, set[str]] = {}
         before = story.start_accounts[:-1]
         self._told_usd = story.spent_by_stage_usd(before)
         self._told_s = {
@@ -181,13 +186,17 @@ class StateLines:
         """Yield a line for each change since the last call. At the end, overhead has a line."""
         if not self._seen and any(self._told_usd.values()):
             yield f"before this start: {number_text.dollars(sum(self._told_usd.values(), Decimal(0)))} spent"
+        loops = loops_of(story.stages)
         for line in stage_lines:
             seen, key = self._seen.get(line.stage, ("waiting", 0)), (line.state, line.attempt)
             # The ledger was read before the receipts: what is not settled in it has its line a poll later.
             if seen == key or (line.is_held and line.state in ENDED and not is_over):
                 continue
             self._seen[line.stage] = key
-            yield self._line(line)
+            if loop := loops.get(declared_stage(line.stage)):
+                yield from self._item_lines(line, loop)
+            else:
+                yield self._line(line)
         if is_over:
             for line in stage_lines:
                 if corrected_usd := self._untold_usd(line.stage, line.spent_usd):
@@ -195,6 +204,15 @@ class StateLines:
                     yield f"{line.stage}: {amount}, corrected to the times of its pod"
             if overhead_usd := self._untold_usd(OVERHEAD, story.overhead_usd):
                 yield f"overhead: {number_text.dollars(overhead_usd)}, routing and settling"
+
+    def _item_lines(self, line: StageLine, loop: LoopStory) -> Iterator[str]:
+        """Yield a line for a loop of which no line was, and one for an item that has ended."""
+        if loop.name not in self._ended_items:
+            yield f"{loop.name}: {number_text.quantity(loop.count, 'item')}"
+        ended = self._ended_items.setdefault(loop.name, set())
+        if line.state not in ("placed", "running"):
+            ended.add(line.stage)
+            yield f"{self._line(line)} ({len(ended):,} of {loop.count:,})"
 
     def _line(self, line: StageLine) -> str:
         if line.state not in ENDED:

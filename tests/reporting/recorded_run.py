@@ -15,6 +15,7 @@ from shoestring.backends.folder_store import FolderStore
 from shoestring.config.engines import EngineTimes
 from shoestring.config.tariffs import Tariffs
 from shoestring.core import store_layout
+from shoestring.core.attempt_id import declared_stage, item_of
 from shoestring.core.money import usd
 from shoestring.core.pod_ref import PodRef
 from shoestring.core.receipt import Receipt
@@ -25,6 +26,7 @@ from shoestring.data.recipe_files import find_recipe
 from shoestring.data.run_records import RunRecord, RunStart
 from shoestring.routing.decide import decide
 from shoestring.routing.decision import Choice, Decision
+from shoestring.routing.loop_items import LoopItem, needs_of_item, with_open_items
 from shoestring.routing.question import Question
 from shoestring.spending.heartbeat import Heartbeat
 from shoestring.spending.ledger.ledger import Ledger
@@ -71,6 +73,7 @@ class Recording:
         self.pools, self.source = pools, source
         self.account, self.starts, self.attempts = "", 0, dict[str, int]()
         self.engine: EngineTimes | None = None
+        self.needs, self.decisions = NEEDS, dict[str, Decision]()
         recipe = find_recipe("flights")
         run = RunRecord(
             run_id=RUN_ID,
@@ -148,7 +151,10 @@ class Recording:
         )
 
     def question(self, stage: str, cached: str | None) -> Question:
-        number = STAGES.index(stage)
+        number = [need.stage for need in self.needs].index(declared_stage(stage))
+        needs = self.needs[number:]
+        if item := item_of(stage):
+            needs = needs_of_item(needs, LoopItem(item, needs[0].items, 0, "digest"))
         state = self.ledger.state(self.account) if self.account else None
         return Question(
             run_id=RUN_ID,
@@ -156,7 +162,7 @@ class Recording:
             attempt=self.attempts.get(stage, 0) + 1,
             seed=7,
             asked_at=self.clock.now(),
-            needs=NEEDS[number:],
+            needs=with_open_items(needs, self.attempts),
             rows=ROWS,
             row_bytes=60 if number else 0,
             reads_format=Format.PACKED if number else None,
@@ -188,7 +194,13 @@ class Recording:
             )
         self.put(f"decisions/{stage}-{number}.json", decision)
         self.decision, self.extended_usd = decision, Decimal(0)
+        self.decisions[stage] = decision
         return decision
+
+    def turn_to(self, stage: str) -> Recording:
+        """Continue with the last attempt at a stage, where those of several are open."""
+        self.decision, self.extended_usd = self.decisions[stage], Decimal(0)
+        return self
 
     @property
     def choice(self) -> Choice:
@@ -282,18 +294,3 @@ class Recording:
         self.ledger.settle(self.account, f"overhead-{self.starts}", min(usd("0.000061"), self.overhead_usd))
         self.ledger.close(self.account)
         self.spent_usd += self.ledger.state(self.account).spent_usd
-
-
-def far(folder: Path) -> Recording:
-    """Record a run in another region than its data and its store; a first attempt at preprocess fails."""
-    pool = Pool(name="far", cores=2, memory_gb=8, region="far")
-    routes = {"local->far": usd("0.02"), "far->local": usd("0.09")}
-    run = Recording(
-        folder, "4", (pool,), tariffs=Tariffs(egress_usd_per_gb=routes, storage_held_hours=24 * 30)
-    )
-    run.start()
-    for stage, status in (("ingest", "done"), ("preprocess", "failed"), ("preprocess", "done")):
-        run.route(stage)
-        run.end(2.0, "done" if status == "done" else "failed")
-    run.close()
-    return run

@@ -8,9 +8,11 @@ from pathlib import Path
 from recorded_run import ROWS, RUN_ID, Recording
 
 from shoestring.config.engines import EngineTimes, assumed_times
+from shoestring.config.tariffs import Tariffs
 from shoestring.core import store_layout
+from shoestring.core.money import usd
 from shoestring.core.record import record_bytes
-from shoestring.core.types import Market, MarketTerms, Pool
+from shoestring.core.types import Market, MarketTerms, Need, Pool
 from shoestring.data.inspect.page_records import ColumnEntry, DataPage, DataWarning, TargetEntry
 
 HOSTILE = (
@@ -175,6 +177,42 @@ def extended(folder: Path) -> Recording:
     return run
 
 
+def looped(folder: Path) -> Recording:
+    """Record a run in its loop of five items: one is done, two run, one has failed, one is not routed."""
+    run = Recording(folder)
+    run.needs = (
+        Need(stage="first", after=(), setup_s=2.0),
+        Need(stage="work", after=("first",), setup_s=6.0, items=5),
+        Need(stage="joined", after=("work",), setup_s=2.0),
+    )
+    run.start()
+    run.route("first")
+    run.end(2.1)
+    for item in ("work.0", "work.1", "work.2"):
+        run.route(item)
+    run.turn_to("work.0").end(6.4)
+    run.turn_to("work.1").end(3.0, "failed", "work.1 failed: exit code 1")
+    run.route("work.3")
+    run.turn_to("work.2").beat(4.0)
+    run.turn_to("work.3").beat(1.0)
+    return run
+
+
+def far(folder: Path) -> Recording:
+    """Record a run in another region than its data and its store; a first attempt at preprocess fails."""
+    pool = Pool(name="far", cores=2, memory_gb=8, region="far")
+    routes = {"local->far": usd("0.02"), "far->local": usd("0.09")}
+    run = Recording(
+        folder, "4", (pool,), tariffs=Tariffs(egress_usd_per_gb=routes, storage_held_hours=24 * 30)
+    )
+    run.start()
+    for stage, status in (("ingest", "done"), ("preprocess", "failed"), ("preprocess", "done")):
+        run.route(stage)
+        run.end(2.0, "done" if status == "done" else "failed")
+    run.close()
+    return run
+
+
 def hostile(folder: Path) -> Recording:
     """Record a run with markup wherever a user, a price list or an exception can put text."""
     run = Recording(folder, "0.003", (Pool(name=HOSTILE, cores=1, memory_gb=4),), HOSTILE)
@@ -202,6 +240,7 @@ STORIES: dict[str, Story] = {
         refused_on_the_way,
         resumed,
         extended,
+        looped,
         hostile,
     )
 }

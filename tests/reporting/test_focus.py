@@ -13,8 +13,8 @@ import pytest
 from focus_columns import COLUMNS as KNOWN
 from focus_columns import MANDATORY
 from focus_rules import violations
-from recorded_run import Recording, far
-from run_stories import HOSTILE, STORIES, Story, done, resumed
+from recorded_run import Recording
+from run_stories import HOSTILE, STORIES, Story, done, far, resumed
 
 from shoestring.core.money import from_microusd, usd
 from shoestring.core.types import Market, MarketTerms, Pool

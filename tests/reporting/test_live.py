@@ -36,7 +36,7 @@ def rendered(run: Recording, width: int) -> str:
 
 
 @pytest.mark.parametrize("width", [130, 80])
-@pytest.mark.parametrize("name", ["running", "refused", "failed", "resumed"])
+@pytest.mark.parametrize("name", ["running", "refused", "failed", "resumed", "looped"])
 def test_the_view_equals_its_golden_file(name: str, width: int, tmp_path: Path) -> None:
     assert rendered(STORIES[name](tmp_path), width) == (GOLDEN / f"{name}-{width}.txt").read_text()
 

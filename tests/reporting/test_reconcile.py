@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from recorded_run import NOON, RUN_ID, far
-from run_stories import done
+from recorded_run import NOON, RUN_ID
+from run_stories import done, far
 
 from shoestring.core.errors import UsageError
 from shoestring.core.money import from_microusd

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -18,16 +18,21 @@ from shoestring.cli.decision_files import (
 )
 from shoestring.cli.options import JsonOption
 from shoestring.cli.world_source import DEFAULT_WORLD, WorldSource, takes_world
+from shoestring.core.attempt_id import declared_stage, item_of, item_order
 from shoestring.core.errors import UnknownName, UsageError
 from shoestring.routing.analysis.compare import DecisionComparison, RejectedOffer, compare, why_not
-from shoestring.routing.pages.explain import as_markdown, as_text
+from shoestring.routing.decision import Decision
+from shoestring.routing.pages.explain import as_markdown, as_text, items_table
 from shoestring.routing.policy.migration import migration_table
 from shoestring.routing.text_table import TextTable, markdown_lines, text_lines
 
 TargetArgument = Annotated[
     str, typer.Argument(help="id of a run, or JSON file of a decision, like runs/RUN/decisions/train-1.json")
 ]
-StageOption = Annotated[str | None, typer.Option(help="of a run: only the decisions for this stage")]
+StageOption = Annotated[
+    str | None,
+    typer.Option(help="of a run: only the decisions for this stage, or for one item of a loop, like work.3"),
+]
 LastOption = Annotated[bool, typer.Option("--last", help="of a run: only the last decision")]
 MarkdownOption = Annotated[
     bool, typer.Option("--markdown", help="print Markdown, as the page in the Kubeflow UI")
@@ -80,7 +85,7 @@ def explain(
         single = is_decision_file(target) or last
         typer.echo(decisions[0].model_dump_json(indent=1) if single else _json_text(decisions))
     else:
-        typer.echo("\n\n".join(_decision_text(each, markdown) for each in found))
+        typer.echo("\n\n".join(_pages(found, markdown)))
 
 
 def named_decisions(target: str, stage: str | None, last: bool, source: WorldSource) -> list[NamedDecision]:
@@ -110,6 +115,23 @@ def _decision_text(found: NamedDecision, markdown: bool) -> str:
     lines = markdown_lines if markdown else text_lines
     check_lines = "\n".join(["", *lines(migration_table(found.check))]) if found.check else ""
     return (as_markdown(found.decision) if markdown else as_text(found.decision)).rstrip() + check_lines
+
+
+def _pages(found: Sequence[NamedDecision], markdown: bool) -> Iterator[str]:
+    """Yield the page of each decision; of the items of a loop the first page, and a table of all of them."""
+    lines = markdown_lines if markdown else text_lines
+    loops: dict[str, list[Decision]] = {}
+    for decision in (each.decision for each in found):
+        if item_of(decision.question.stage):
+            loops.setdefault(declared_stage(decision.question.stage), []).append(decision)
+    for each in found:
+        stage = each.decision.question.stage
+        of_loop = loops.get(declared_stage(stage), [])
+        if len({decision.question.stage for decision in of_loop}) < 2:
+            yield _decision_text(each, markdown)
+        elif each.decision is of_loop[0]:
+            in_order = sorted(of_loop, key=lambda decision: item_order(decision.question.stage))
+            yield "\n".join([_decision_text(each, markdown), "", *lines(items_table(in_order))])
 
 
 def _json_text(found: Sequence[BaseModel]) -> str:

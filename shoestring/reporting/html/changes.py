@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from shoestring.core.attempt_id import declared_stage
 from shoestring.core.receipt import ResourceUsage
 from shoestring.reporting import number_text
 from shoestring.reporting.html.markup import Html, table
@@ -81,7 +82,9 @@ def resources_table(story: RunStory) -> Html | None:
 
     CO2 has a column only where the grid's carbon is declared.
     """
-    usages = {stage.name: stage_usage(stage) for stage in story.stages}
+    usages: dict[str, list[ResourceUsage]] = {}
+    for stage in story.stages:
+        usages.setdefault(declared_stage(stage.name), []).extend(stage_usage(stage))
     used = {name: found for name, found in usages.items() if any(each.joules for each in found)}
     has_carbon = any(each.co2_g is not None for found in used.values() for each in found)
     rows: list[tuple[object, ...]] = []

@@ -19,6 +19,7 @@ from shoestring.routing.pages.decision_view import (
     budget_deductions,
     engine_text,
     offer_views,
+    planned_name,
     unlisted_counts,
 )
 from shoestring.routing.pages.refusal_text import smallest_change
@@ -186,7 +187,7 @@ def _tables(decision: Decision) -> Iterable[Html]:
     question = decision.question
     later: list[Row] = [
         (
-            each.stage,
+            planned_name(question, each.stage),
             f"{each.pool}, {each.market}",
             format_text(each.format, each.storage_class) or "no data set",
             _cost_s(each.est_usd, each.est_s),

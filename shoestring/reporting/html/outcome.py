@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from shoestring.core.attempt_id import declared_stage, item_of
 from shoestring.reporting import number_text
 from shoestring.reporting.actuals import ActualsGroup, compute_actuals
 from shoestring.reporting.hindsight_report import build_hindsight_report
-from shoestring.reporting.html.markup import Head, Html, table, tag, text
+from shoestring.reporting.html.markup import Head, Html, Row, table, tag, text
 from shoestring.reporting.run_story import RunStory
 from shoestring.reporting.terminal_text import verdict_text
 from shoestring.routing.analysis.hindsight import CounterfactualOffer, Hindsight
@@ -35,7 +36,7 @@ HINDSIGHT_HEADS: tuple[Head, ...] = (
 def actuals_table(story: RunStory) -> Html | None:
     """Return a row per paid stage, or None before the first."""
     found = compute_actuals(story.charges, ("stage",))
-    order = {stage.name: number for number, stage in enumerate(story.stages)}
+    order = {declared_stage(stage.name): number for number, stage in enumerate(story.stages)}
     groups = sorted(found.groups, key=lambda each: order.get(each.group["stage"], len(order)))
     if not found.total.attempts:
         return None
@@ -70,9 +71,17 @@ def hindsight_table(story: RunStory) -> Html | None:
         number_text.dollars(found.regret_usd),
         None,
     )
-    return table(
-        caption, HINDSIGHT_HEADS, [_choice(each) for each in found.choices], totals=[total], class_="stack"
-    )
+    loops: dict[str, list[Row]] = {}
+    for each in found.choices:
+        loops.setdefault(declared_stage(each.stage) if item_of(each.stage) else "", []).append(_choice(each))
+    whole = table(caption, HINDSIGHT_HEADS, loops.pop("", []), totals=[total], class_="stack")
+    return text(whole, *(_choices_of_items(name, rows) for name, rows in loops.items()))
+
+
+def _choices_of_items(name: str, rows: list[Row]) -> Html:
+    summary = f"{number_text.quantity(len(rows), 'choice')} for items of {name}"
+    made = table(f"Each choice for an item of {name}.", HINDSIGHT_HEADS, rows, class_="stack")
+    return tag("details", tag("summary", summary), made)
 
 
 def _choice(each: Hindsight) -> tuple[object, ...]:

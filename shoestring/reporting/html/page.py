@@ -5,6 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from importlib.resources import files
 
+from shoestring.core.attempt_id import declared_stage, item_of
 from shoestring.data.run_records import RunRecord
 from shoestring.reporting import number_text
 from shoestring.reporting.html.changes import changes_table, migration_checks_table, resources_table
@@ -64,11 +65,21 @@ def _sections(story: RunStory) -> list[tuple[str, str, Html | None]]:
 
 
 def _decisions(story: RunStory) -> Html | None:
-    return (
-        text(*(decision_section(attempt, story.run_id) for attempt in story.attempts))
-        if story.attempts
-        else None
-    )
+    """Return the decisions in their order. Of the items of a loop, all but the first are folded below it."""
+    found: dict[str, list[Html]] = {}
+    for attempt in story.attempts:
+        section = decision_section(attempt, story.run_id)
+        name = declared_stage(attempt.stage) if item_of(attempt.stage) else attempt.key
+        found.setdefault(name, []).append(section)
+    return text(*(_folded(name, made) for name, made in found.items())) if found else None
+
+
+def _folded(name: str, sections: list[Html]) -> Html:
+    first, *others = sections
+    if not others:
+        return first
+    summary = tag("summary", f"{number_text.quantity(len(others), 'other decision')} for items of {name}")
+    return text(first, tag("details", summary, *others))
 
 
 def _headline(story: RunStory, summary: RunSummary) -> list[Html | None]:

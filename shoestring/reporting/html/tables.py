@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from decimal import Decimal
 
 from shoestring.core.receipt import Receipt
 from shoestring.reporting import number_text
 from shoestring.reporting.html.markup import Html, table, tag, text
-from shoestring.reporting.run_story import RunStory, StageStory, StartAccount
+from shoestring.reporting.loop_stories import LoopStory, in_loops
+from shoestring.reporting.run_story import ZERO_USD, RunStory, StageStory, StartAccount
 from shoestring.reporting.summary import attempt_seconds, placed_attempt
 from shoestring.routing.candidates import format_text
+from shoestring.routing.decision import Choice
 
 STATES = {
     "waiting": "not reached",
@@ -37,7 +40,12 @@ STAGE_HEADS = (
 
 
 def stages_table(story: RunStory) -> Html:
-    rows = [_stage_row(story, stage) for stage in story.stages]
+    """Return a row for each stage and each loop, and below them, folded, a row for each item of a loop."""
+    groups = in_loops(story.stages)
+    loops = [each for each in groups if isinstance(each, LoopStory)]
+    rows = [
+        _loop_row(story, each) if isinstance(each, LoopStory) else _stage_row(story, each) for each in groups
+    ]
     overhead, spent, budget = (
         number_text.dollars(amount) for amount in (story.overhead_usd, story.spent_usd, story.budget_usd)
     )
@@ -57,7 +65,14 @@ def stages_table(story: RunStory) -> Html:
         ("Whole run", None, budget, None, None, spent, number_text.duration(story.wall_s()), None, None),
     ]
     caption = "Dollars and time by stage. Bar: spent part of the stage's budget; tick: estimate."
-    return table(caption, STAGE_HEADS, rows, totals=totals, class_="stack stages")
+    whole = table(caption, STAGE_HEADS, rows, totals=totals, class_="stack stages")
+    return text(whole, *(_items_table(story, loop) for loop in loops))
+
+
+def _items_table(story: RunStory, loop: LoopStory) -> Html:
+    rows = [_stage_row(story, item) for item in loop.items]
+    items = table(f"Dollars and time by item of {loop.name}.", STAGE_HEADS, rows, class_="stack stages")
+    return tag("details", tag("summary", f"The items of {loop.name}: {loop.states_text}"), items)
 
 
 def _engine_rows(story: RunStory) -> list[tuple[object, ...]]:
@@ -74,42 +89,64 @@ def _engine_rows(story: RunStory) -> list[tuple[object, ...]]:
 
 
 def _stage_row(story: RunStory, stage: StageStory) -> tuple[object, ...]:
-    name = text(stage.name, tag("small", _state(stage)))
     attempt = placed_attempt(stage)
-    if attempt is None or attempt.decision.choice is None:
-        return (name, *(None,) * (len(STAGE_HEADS) - 1))
-    choice, spent_usd = attempt.decision.choice, story.stage_spent_usd(stage)
-    budget_usd, extended_usd = choice.budget_usd, story.extended_usd(attempt)
+    pace = _pace(attempt.receipt) if attempt and attempt.receipt else ""
+    return _row(story, text(stage.name, tag("small", _state(stage))), stage.name, [stage], pace)
+
+
+def _loop_row(story: RunStory, loop: LoopStory) -> tuple[object, ...]:
+    """Return the row of a loop: its items together."""
+    name = text(loop.name, tag("small", f"{loop.states_text}{_attempts_note(*loop.items)}"))
+    return _row(story, name, loop.name, loop.items)
+
+
+def _row(
+    story: RunStory, title: Html, name: str, stages: Sequence[StageStory], pace: str = ""
+) -> tuple[object, ...]:
+    """Return the cells of stages together: with the sums of their dollars and seconds, and all their
+    places.
+    """
+    attempts = [attempt for stage in stages if (attempt := placed_attempt(stage))]
+    choices = [attempt.decision.choice for attempt in attempts if attempt.decision.choice]
+    if not choices:
+        return (title, *(None,) * (len(STAGE_HEADS) - 1))
+    extended_usd = sum(map(story.extended_usd, attempts), ZERO_USD)
     raised = tag("small", f"raised by {number_text.dollars(extended_usd)}") if extended_usd else None
-    budget_usd += extended_usd
-    seconds = sum(attempt_seconds(each) for each in stage.attempts)
-    pace = tag("small", _pace(attempt.receipt)) if attempt.receipt and _pace(attempt.receipt) else None
-    return (
-        name,
-        None if choice.cached else bullet(stage.name, budget_usd, choice.est_usd, spent_usd),
-        text(number_text.dollars(budget_usd), raised),
-        number_text.dollars(choice.est_usd),
-        number_text.dollars(choice.p95_usd),
-        number_text.dollars(spent_usd),
-        text(number_text.duration(seconds), pace),
-        "hit" if choice.cached else "miss",
-        text(
-            choice.pool,
-            tag(
-                "small",
-                f"{choice.market}, {format_text(choice.format, choice.storage_class)}"
-                if choice.format
-                else choice.market,
-            ),
-        ),
+    budget_usd = sum((choice.budget_usd for choice in choices), extended_usd)
+    est_usd, p95_usd = (
+        sum((getattr(choice, name) for choice in choices), ZERO_USD) for name in ("est_usd", "p95_usd")
     )
+    spent_usd = sum(map(story.stage_spent_usd, stages), ZERO_USD)
+    seconds = sum(attempt_seconds(attempt) for stage in stages for attempt in stage.attempts)
+    hits = sum(choice.cached for choice in choices)
+    places = dict.fromkeys(map(_place, choices))
+    return (
+        title,
+        None if hits == len(choices) else bullet(name, budget_usd, est_usd, spent_usd),
+        text(number_text.dollars(budget_usd), raised),
+        number_text.dollars(est_usd),
+        number_text.dollars(p95_usd),
+        number_text.dollars(spent_usd),
+        text(number_text.duration(seconds), tag("small", pace) if pace else None),
+        "hit" if hits == len(choices) else f"{hits:,} of {len(choices):,}" if hits else "miss",
+        text(*(text(pool, tag("small", market)) for pool, market in places)),
+    )
+
+
+def _place(choice: Choice) -> tuple[str, str]:
+    """Return the pool, and the market with the format that is written."""
+    if not choice.format:
+        return choice.pool, choice.market
+    return choice.pool, f"{choice.market}, {format_text(choice.format, choice.storage_class)}"
 
 
 def _state(stage: StageStory) -> str:
-    attempts_note = (
-        f", {number_text.quantity(len(stage.attempts), 'attempt')}" if len(stage.attempts) > 1 else ""
-    )
-    return STATES[stage.state] + attempts_note
+    return STATES[stage.state] + _attempts_note(stage)
+
+
+def _attempts_note(*stages: StageStory) -> str:
+    attempts = sum(len(stage.attempts) for stage in stages)
+    return f", {number_text.quantity(attempts, 'attempt')}" if attempts > len(stages) else ""
 
 
 def _pace(receipt: Receipt) -> str:

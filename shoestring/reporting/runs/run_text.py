@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from decimal import Decimal
 
+from shoestring.core.attempt_id import declared_stage
 from shoestring.evaluation.results import Score
 from shoestring.reporting import number_text
-from shoestring.reporting.runs.run_comparison import RunComparison, choice_of
+from shoestring.reporting.runs.run_comparison import RunComparison, StagePair, choice_of
 from shoestring.reporting.runs.run_list import RunOverview
 from shoestring.reporting.summary import StageSummary
 from shoestring.routing.text_table import TextTable, text_lines
@@ -52,12 +54,11 @@ def main_quality_text(quality: dict[str, float]) -> str:
 def comparison_text(found: RunComparison) -> str:
     """Return tables of the stages and the metrics, and the difference in dollars."""
     header = ("stage", "", "ran on", "expected", "spent", "time", "state")
-    rows = [
-        (pair.stage if which == "first" else "", which, *_stage_cells(stage))
-        for pair in found.stages
-        for which, stage in (("first", pair.first), ("second", pair.second))
-    ]
-    changed = [pair.stage for pair in found.stages if not pair.same_choice]
+    together: dict[str, list[StagePair]] = {}
+    for pair in found.stages:
+        together.setdefault(declared_stage(pair.stage), []).append(pair)
+    rows = [row for name, pairs in together.items() for row in _rows_of(name, pairs)]
+    changed = [name for name, pairs in together.items() if not all(pair.same_choice for pair in pairs)]
     note = f"placed differently: {', '.join(changed)}" if changed else "every stage was placed alike"
     lines = [f"first   {found.first}", f"second  {found.second}", ""]
     lines += text_lines(TextTable("Stages", header, rows, frozenset(header[3:6]), note))
@@ -94,15 +95,27 @@ def _difference(second_costs_usd: Decimal) -> str:
     return f": the second {number_text.dollars(abs(second_costs_usd))} {more}"
 
 
-def _stage_cells(stage: StageSummary | None) -> tuple[str, ...]:
-    if stage is None:
+def _rows_of(name: str, pairs: Sequence[StagePair]) -> list[tuple[str, ...]]:
+    """Return the two rows of a stage, or of the items of a loop together."""
+    first, second = ([getattr(pair, which) for pair in pairs] for which in ("first", "second"))
+    return [
+        (name, "first", *_stage_cells([stage for stage in first if stage])),
+        ("", "second", *_stage_cells([stage for stage in second if stage])),
+    ]
+
+
+def _stage_cells(stages: Sequence[StageSummary]) -> tuple[str, ...]:
+    if not stages:
         return ("not placed", EMPTY, EMPTY, EMPTY, EMPTY)
+    states = Counter(stage.state for stage in stages)
     return (
-        choice_of(stage),
-        number_text.dollars(stage.est_usd),
-        number_text.dollars(stage.spent_usd),
-        number_text.duration(stage.seconds),
-        stage.state,
+        ", ".join(dict.fromkeys(map(choice_of, stages))),
+        *(
+            number_text.dollars(sum(amounts, Decimal(0)))
+            for amounts in ([stage.est_usd for stage in stages], [stage.spent_usd for stage in stages])
+        ),
+        number_text.duration(sum(stage.seconds for stage in stages)),
+        ", ".join(f"{count:,} {state}" if len(stages) > 1 else state for state, count in states.items()),
     )
 
 

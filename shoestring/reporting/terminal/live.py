@@ -17,7 +17,9 @@ from rich.text import Text
 from shoestring.core.interfaces import Clock, Store
 from shoestring.core.text import shown_line
 from shoestring.reporting import number_text
+from shoestring.reporting.loop_stories import LoopStory, in_loops
 from shoestring.reporting.run_reader import RunReader
+from shoestring.reporting.run_story import DONE, StageStory
 from shoestring.reporting.stage_lines import (
     StageLine,
     StateLines,
@@ -30,6 +32,8 @@ from shoestring.reporting.terminal.output import TerminalConsole
 
 POLL_INTERVAL_S = 0.5
 BAR_CELLS = 16
+MAX_ITEMS = 8
+"""The most items of a loop that have a line of their own."""
 WIDE_CELLS = 116
 COLUMN_ALIGNMENT: tuple[Literal["left", "right"], ...] = (
     "left",
@@ -77,13 +81,28 @@ class LiveView:
         stages = Table.grid(padding=(0, 2, 0, 0))
         for justify in COLUMN_ALIGNMENT:
             stages.add_column(justify=justify, no_wrap=True)
-        for line in self.stage_lines:
-            stages.add_row(
-                *_line_cells(line, width >= WIDE_CELLS), style="dim" if line.state == "waiting" else None
-            )
+        for is_dim, cells in self._rows(width >= WIDE_CELLS):
+            stages.add_row(*cells, style="dim" if is_dim else None)
         if story.overhead_usd:
             stages.add_row("overhead", "", "", "", number_text.dollars(story.overhead_usd))
         return Group(run, stages)
+
+    def _rows(self, wide: bool) -> Iterator[tuple[bool, tuple[RenderableType, ...]]]:
+        """Yield the cells of a line for each stage and each loop, and whether it is dim. Below a loop are its
+        items that are not done.
+        """
+        lines = {line.stage: line for line in self.stage_lines}
+        for each in in_loops(self.story.stages):
+            if isinstance(each, StageStory):
+                yield each.state == "waiting", _line_cells(lines[each.name], wide)
+                continue
+            yield False, _loop_cells(each, [lines[item.name] for item in each.items], wide)
+            open_items = [item for item in each.items if item.state not in DONE]
+            for item in open_items[:MAX_ITEMS]:
+                name, *cells = _line_cells(lines[item.name], wide)
+                yield False, (f"  {name}", *cells)
+            if more := len(open_items[MAX_ITEMS:]):
+                yield True, (f"  and {more:,} more",)
 
 
 def _line_cells(line: StageLine, wide: bool) -> tuple[RenderableType, ...]:
@@ -106,6 +125,23 @@ def _line_cells(line: StageLine, wide: bool) -> tuple[RenderableType, ...]:
         f"{spent} of {number_text.dollars(line.budget_usd)}" if wide and line.budget_usd else spent,
         quality_text(line),
         number_text.duration(line.seconds),
+    )
+
+
+def _loop_cells(loop: LoopStory, items: list[StageLine], wide: bool) -> tuple[RenderableType, ...]:
+    """Return the cells of the line of a loop: those of all its items together."""
+    places = sorted({f"{each.pool} {each.market}" if wide else each.pool for each in items if each.pool})
+    spent_usd = sum((each.spent_usd for each in items), Decimal(0))
+    budget_usd = sum((each.budget_usd or Decimal(0) for each in items), Decimal(0))
+    spent = number_text.dollars(spent_usd)
+    return (
+        loop.name,
+        loop.states_text if wide else loop.states_text.partition(",")[0],
+        places[0] if len(places) == 1 else number_text.quantity(len(places), "pool") if places else "",
+        "",
+        f"{spent} of {number_text.dollars(budget_usd)}" if wide and budget_usd else spent,
+        "",
+        number_text.duration(sum(each.seconds for each in items)),
     )
 
 

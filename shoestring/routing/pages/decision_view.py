@@ -133,3 +133,9 @@ def interpolate(samples: int, between: tuple[int, int], values: tuple[int, int])
     if last == first:
         return -(-high * samples // last) if last else high
     return max(0, low - (low - high) * (samples - first) // (last - first))
+
+
+def planned_name(question: Question, stage: str) -> str:
+    """Return the name of a later stage, of a loop with the number of its items that are planned."""
+    items = next((need.items for need in question.needs if need.stage == stage), 1)
+    return f"{stage} ({items:,} items)" if items > 1 else stage

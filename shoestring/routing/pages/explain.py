@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from shoestring.core.attempt_id import declared_stage
 from shoestring.core.money import from_microusd, microusd
 from shoestring.core.record import utc_text
 from shoestring.core.text import join_names, microusd_text, ms_text
 from shoestring.routing.candidates import format_text, offer_text
 from shoestring.routing.decision import Choice, Decision, sample_unit
 from shoestring.routing.offers.offer_table import stage_offer_table
-from shoestring.routing.pages.decision_view import budget_deductions, engine_text, late_s, offer_views
+from shoestring.routing.pages.decision_view import (
+    budget_deductions,
+    engine_text,
+    late_s,
+    offer_views,
+    planned_name,
+)
 from shoestring.routing.pages.refusal_text import nearest_offer, smallest_change
 from shoestring.routing.question import Question
 from shoestring.routing.text_table import TextTable, escape_markdown, markdown_lines, text_lines
@@ -52,6 +60,24 @@ def as_markdown(decision: Decision) -> str:
     for table in page.tables:
         lines += ["", *markdown_lines(table)]
     return "\n".join([*lines, "", f"<sub>{escape_markdown(page.footer)}</sub>"]) + "\n"
+
+
+def items_table(decisions: Sequence[Decision]) -> TextTable:
+    """Return a row for each decision of the items of a loop."""
+    name, run_id = declared_stage(decisions[0].question.stage), decisions[0].question.run_id
+    rows = [
+        (
+            str(decision.question.attempt_id),
+            _headline(decision),
+            *((f"${choice.est_usd}", f"${choice.p95_usd}", f"${choice.budget_usd}") if choice else [""] * 3),
+        )
+        for decision in decisions
+        for choice in [decision.choice]
+    ]
+    header = ("attempt", "placed on", "expected", "P95", "budget")
+    note = f"each in full: shoestring explain {run_id} --stage {decisions[-1].question.stage}"
+    title = f"Decisions for the items of {name}"
+    return TextTable(title, header, rows, frozenset(header[2:]), note)
 
 
 def _page(decision: Decision) -> ExplainPage:
@@ -223,7 +249,8 @@ def _hourly(micro: int) -> str:
 def _later(decision: Decision) -> TextTable:
     rows: PageRows = [
         (
-            *(each.stage, each.pool, each.market, format_text(each.format, each.storage_class) or "-"),
+            *(planned_name(decision.question, each.stage), each.pool, each.market),
+            format_text(each.format, each.storage_class) or "-",
             *(f"${each.est_usd}", f"{each.est_s:,.1f}", f"${each.reserved_usd}"),
         )
         for each in decision.plan
