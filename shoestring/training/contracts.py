@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from shoestring.config.adaptation import AdaptationLimits
 from shoestring.config.guardrails import GuardrailAction, Guardrails
 from shoestring.core.receipt import AdaptationChange, Lever, SpendForecast, TimeShares
 
 if TYPE_CHECKING:
-    from shoestring.data.loading.loader import Batch
+    from shoestring.data.loading.loader import Batch, Divisible
     from shoestring.data.loading.samples import Array, Samples
 
 VALIDATIONS_PER_EPOCH = 2
@@ -133,16 +133,26 @@ class StepPlan(NamedTuple):
     is_shaped_by_budget: bool = False
 
 
+class StepLoss(Protocol):
+    """The loss of a step, or the sum of those of several: a number, or one that is still computed, for which
+    `float` waits."""
+
+    def __add__(self, other: Any, /) -> Any: ...
+
+    def __float__(self) -> float: ...
+
+
 class Progress(NamedTuple):
     """One step as it was made: its samples, and their mean loss, which `Learner.metric` converts; None: it
-    was not computed."""
+    is not computed. The loop reads it once a window."""
 
     samples: int
-    loss: float | None
+    loss: StepLoss | None
 
 
 class Feed(Protocol):
-    """Gives a learner the samples of an epoch, in the order of the training."""
+    """Gives a learner the samples of an epoch, in the order of the training, as `Learner.prepare` makes
+    them."""
 
     def next_batch(self, max_rows: int) -> Batch:
         """Return the next samples, fewer than `max_rows` at the end of an epoch."""
@@ -191,6 +201,10 @@ class Learner(Protocol):
     batch_rows: int
     by_rounds: bool
 
+    def prepare(self, samples: Samples) -> Divisible:
+        """Return samples as `advance` reads them. The threads that load them call it."""
+        ...
+
     def advance(self, plan: StepPlan, feed: Feed) -> Progress:
         """Make one step."""
         ...
@@ -204,11 +218,12 @@ class Learner(Protocol):
         ...
 
     def state(self) -> Deferred:
-        """Return everything that steps change, with the state of the random numbers."""
+        """Return everything that steps change, with the state of the random numbers. It stays as it is while
+        the learner goes on, in memory until its bytes are asked for."""
         ...
 
-    def restore(self, state: bytes) -> None:
-        """Return to a state."""
+    def restore(self, state: Deferred) -> None:
+        """Return to a state, which can be done again: one that `state` returned, or its bytes."""
         ...
 
     def export(self, weights: Weights) -> Deferred:

@@ -9,7 +9,7 @@ from shoestring.core.errors import StageStopped
 from shoestring.core.receipt import Cause
 from shoestring.data.loading.loader import Loader
 from shoestring.pricing.checkpoint_interval import checkpoint_interval_s
-from shoestring.training.contracts import GuardrailStop, Window
+from shoestring.training.contracts import GuardrailStop, StepLoss, Window
 from shoestring.training.control.drift import WINDOW_STEPS
 from shoestring.training.session import OpenWindow, Session
 from shoestring.training.task import TrainedModel
@@ -33,7 +33,7 @@ class Training(Session):
         """
         self.report_note()
         measured, state = self.measured, self.state
-        with Loader(self.task.train, state.cursor, threads=self.task.cores) as loader:
+        with self._loader() as loader:
             while measured.may_step() and not state.controller.is_finished(measured.position()):
                 window = self._make_steps(loader)
                 self._forecast(window)
@@ -51,6 +51,10 @@ class Training(Session):
                 self._save_if_due()
             return self._finish(loader.wait_share)
 
+    def _loader(self) -> Loader:
+        task = self.task
+        return Loader(task.train, self.state.cursor, prepare=self.learner.prepare, threads=task.cores)
+
     def _make_steps(self, loader: Loader) -> OpenWindow:
         """Make the steps of a window. The first windows are short: until then the throughput is a guess.
 
@@ -62,12 +66,12 @@ class Training(Session):
         min_steps = min(WINDOW_STEPS, max(1, measured.steps.steps))
         began_s = now_s = measured.now_s()
         ends_s = began_s + max(WINDOW_S, WINDOW_SHARE * measured.training_s())
-        losses: float | None = 0.0
+        losses: StepLoss | None = None
         steps = 0
         while True:
             plan = controller.plan(at)
             done = self.learner.advance(plan, loader)
-            losses = None if losses is None or done.loss is None else losses + self.finite(done.loss)
+            losses = done.loss if losses is None or done.loss is None else losses + done.loss
             at, steps, step_began_s, now_s = at.after(done.samples), steps + 1, now_s, measured.now_s()
             state.samples = at.samples
             state.is_shaped_by_budget = state.is_shaped_by_budget or plan.is_shaped_by_budget
@@ -78,7 +82,8 @@ class Training(Session):
                 break
         window.steps = Window(at.samples - window.began_samples, now_s - began_s, steps)
         window.rate = plan.rate
-        window.train_loss = None if losses is None else self.learner.metric(losses / steps)
+        if losses is not None:
+            window.train_loss = self.learner.metric(self.finite(float(losses)) / steps)
         self.trained(loader.cursor)
         measured.record_window(window.steps, loader.times)
         return window

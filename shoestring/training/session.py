@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from shoestring.data.loading.shuffle import SampleCursor
 from shoestring.training.checkpoints import Checkpoint, Checkpoints, SavedTraining
 from shoestring.training.contracts import (
     NO_STEPS,
+    Deferred,
     Instructions,
     Learner,
     PlanChange,
@@ -78,7 +80,7 @@ class Session:
             self.state = task.first_state(controller)
         else:
             self.state = restored_state(saved.checkpoint, saved.parts, controller)
-            learner.restore(saved.parts[LEARNER])
+            learner.restore(Deferred(partial(bytes, saved.parts[LEARNER])))
         self.state.starts.append(
             TrainingStart(
                 attempt=task.attempt,
@@ -193,9 +195,9 @@ class Session:
         for name in todo.keep:
             snapshots[name] = self.learner.export("averaged") if name == "best" else self.learner.state()
         if todo.restore == "rollback":
-            self.learner.restore(snapshots["rollback"].data)
+            self.learner.restore(snapshots["rollback"])
         elif todo.restore == "plateau" and (plateau := snapshots.pop("plateau", None)):
-            self.learner.restore(plateau.data)
+            self.learner.restore(plateau)
 
     def apply_changes(self, window: OpenWindow, before: Controller, changes: tuple[PlanChange, ...]) -> None:
         """Record changes, and expect what they make of steps and validations. The best weights are validated

@@ -79,5 +79,5 @@ def learned(
 ) -> NetLearner:
     learner = image_learner(samples, encoding, **settings)
     for _ in range(steps):
-        learner.step(samples, rate)
+        learner.step(learner.prepare(samples), rate)
     return learner

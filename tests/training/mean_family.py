@@ -46,6 +46,9 @@ class MeanLearner:
     def __init__(self, batch_rows: int) -> None:
         self.batch_rows, self.total, self.rows = batch_rows, 0.0, 0
 
+    def prepare(self, samples: Samples) -> Samples:
+        return samples
+
     def advance(self, plan: StepPlan, feed: Feed) -> Progress:
         target = feed.next_batch(plan.rows).samples["target"]
         self.total, self.rows = self.total + float(target.sum()), self.rows + len(target)
@@ -65,8 +68,8 @@ class MeanLearner:
     def state(self) -> Deferred:
         return Deferred(partial(bytes, f"{self.total} {self.rows}".encode()))
 
-    def restore(self, state: bytes) -> None:
-        total, rows = state.split()
+    def restore(self, state: Deferred) -> None:
+        total, rows = state.data.split()
         self.total, self.rows = float(total), int(rows)
 
 

@@ -107,7 +107,7 @@ def test_a_forest_that_is_written_and_read_grows_into_the_same_one(task: str, at
     whole = grow(learner_of(rows, encoding), 20)
     resumed, grown = learner_of(rows, encoding), 0
     for rounds in at:
-        state = grow(resumed, rounds - grown).state().data
+        state = grow(resumed, rounds - grown).state()
         resumed, grown = learner_of(rows, encoding), rounds
         resumed.restore(state)
         assert resumed.rounds == rounds
@@ -200,7 +200,7 @@ def test_rows_that_no_leaf_is_large_enough_for_give_the_prior() -> None:
     held = reader(table(100, 1), encoding_of(rows))
     assert loss_of(learner, held) == pytest.approx(class_prior_loss(rows, table(100, 1)), rel=1e-6)
     again = learner_of(rows, encoding_of(rows))
-    again.restore(learner.state().data)
+    again.restore(learner.state())
     grow(again, 1)
     assert loss_of(again, held) == pytest.approx(loss_of(learner, held))
 
@@ -213,7 +213,7 @@ def test_a_lower_rate_adds_less_of_each_tree_also_in_a_forest_that_is_resumed() 
         grow(learner, 2)
     half.advance(StepPlan(half.batch_rows, 0.5), FEED)
     again = learner_of(rows, encoding)
-    again.restore(grow(learner_of(rows, encoding), 2).state().data)
+    again.restore(grow(learner_of(rows, encoding), 2).state())
     again.advance(StepPlan(again.batch_rows, 0.5), FEED)
     assert again.state().data == half.state().data
     assert loss_of(grow(whole, 1), held) < loss_of(half, held)

@@ -35,17 +35,18 @@ def test_images_are_moved_by_themselves_once_they_were_seen_three_times_and_afte
     pixels = np.random.default_rng(0).integers(0, 255, (64, 1, 28, 28), np.uint8)
     samples = with_images(pixels, (np.arange(64) % 2).astype(np.int32))
     learner = learned(samples, 3)
-    (still, *_), (moved, *_) = learner.kind.inputs(samples), learner.kind.train_inputs(samples, 3.0)
-    assert torch.equal(learner.kind.train_inputs(samples, 2.9)[0], still)
+    inputs = still, *_ = learner.kind.inputs(samples)
+    moved, *_ = learner.kind.augmented(inputs, 3.0)
+    assert torch.equal(learner.kind.augmented(inputs, 2.9)[0], still)
     padded = F.pad(still, (1, 1, 1, 1))
     places = [padded[:, :, y : y + 28, x : x + 28] for y in range(3) for x in range(3)]
     at = torch.stack([(place == moved).flatten(1).all(1) for place in places])
     assert at.any(0).all() and at.any(1).all()
-    saved, restarted = learner.state().data, image_learner(samples)
+    saved, restarted = learner.state(), image_learner(samples)
     losses = []
     for each in (learner, restarted):
         each.restore(saved)
-        losses.append(each.step(samples, 0.0))
+        losses.append(each.step(each.prepare(samples), 0.0))
     assert losses[0] == losses[1]
     assert ImageNetSettings(shift=0).shift_at(50.0, 28) == 0 and ImageNetSettings().shift_at(3.0, 224) == 8
 
@@ -54,5 +55,5 @@ def test_dropout_makes_the_loss_of_a_step_higher_than_that_of_the_whole_net() ->
     samples = squares(400, 0)
     for dropout in (0, 0.9):
         learner = learned(samples, 60, dropout=dropout)
-        whole, step = learner.loss([samples], learner.net), learner.step(samples, 0.0)
+        whole, step = learner.loss([samples], learner.net), learner.step(learner.prepare(samples), 0.0)
         assert (step > 1.5 * whole + 0.05) == (dropout > 0)

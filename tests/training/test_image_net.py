@@ -18,6 +18,7 @@ from shoestring.training.contracts import Weights
 from shoestring.training.families.image_net.family import ImageNetFamily
 from shoestring.training.families.image_net.settings import ImageNetSettings
 from shoestring.training.families.table_net.learner import TableNetKind
+from shoestring.training.families.table_net.predictor import table_inputs
 from shoestring.training.families.table_net.settings import TableNetSettings
 from shoestring.training.families.train_family import train_family
 from shoestring.training.frameworks.torch_.net_learner import NetLearner
@@ -30,16 +31,16 @@ def test_the_net_for_tables_learns_from_pixels_alone() -> None:
     assert learner.net.hidden[0].in_features == 24
     before = learner.loss([samples], learner.net)
     for _ in range(60):
-        learner.step(samples, 0.01)
+        learner.step(learner.prepare(samples), 0.01)
     assert before > 0.69 and learner.loss([samples], learner.net) < 0.1
 
 
 def test_pixels_are_scaled_to_1_in_the_order_of_the_field() -> None:
     samples = images(3)
-    _, _, pixels_BV = TableNetKind(ENCODING, TableNetSettings()).inputs(samples)
-    assert pixels_BV.dtype == torch.float32 and pixels_BV.shape == (3, 24)
+    *_, pixels_BV = table_inputs(samples)
+    assert pixels_BV.dtype == np.float32 and pixels_BV.shape == (3, 24)
     expected = samples["image"].reshape(3, 24) / 255
-    assert np.allclose(pixels_BV.numpy(), expected, atol=1e-6)
+    assert np.allclose(pixels_BV, expected, atol=1e-6)
 
 
 def test_a_pattern_is_found_at_places_where_train_did_not_have_it() -> None:
@@ -47,7 +48,7 @@ def test_a_pattern_is_found_at_places_where_train_did_not_have_it() -> None:
     learner = learned(train, 90)
     flat = NetLearner(TableNetKind(encoding_for(train), TableNetSettings()), train, len(train))
     for _ in range(60):
-        flat.step(train, 0.003)
+        flat.step(flat.prepare(train), 0.003)
     assert learner.loss([unseen], learner.average) < 0.3 < 0.5 < flat.loss([unseen], flat.net)
 
 
@@ -104,7 +105,7 @@ def test_the_settings_make_the_layers(settings: dict[str, object], shapes: list[
     learner, found = image_learner(samples, **settings), []
     for each in learner.net.convolutions:
         each.register_forward_hook(lambda _module, _inputs, out: found.append(tuple(out.shape[1:])))
-    learner.step(samples, 0.01)
+    learner.step(learner.prepare(samples), 0.01)
     assert found == shapes
 
 

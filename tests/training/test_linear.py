@@ -98,7 +98,7 @@ def test_a_model_that_is_written_and_read_learns_the_same(task: str, at: list[in
     resumed, made = learner_of(rows, encoding), 0
     for steps in at:
         train(resumed, rows, encoding, steps - made, made)
-        state, made = resumed.state().data, steps
+        state, made = resumed.state(), steps
         resumed = learner_of(rows, encoding)
         resumed.restore(state)
     train(resumed, rows, encoding, 30 - made, made)

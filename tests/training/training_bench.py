@@ -78,7 +78,7 @@ class SlowLearner:
         self.learner, self._clock, self._takes_s = learner, clock, takes_s
         self.batch_rows, self.by_rounds = learner.batch_rows, learner.by_rounds
         self.validate, self.metric, self.export = learner.validate, learner.metric, learner.export
-        self.state, self.restore = learner.state, learner.restore
+        self.state, self.restore, self.prepare = learner.state, learner.restore, learner.prepare
 
     def advance(self, plan: StepPlan, feed: Feed) -> Progress:
         done = self.learner.advance(plan, feed)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
@@ -33,20 +34,42 @@ CALM_BLOCKS = 16
 """After this many blocks that were ready in time, one less is gathered ahead."""
 
 
+class Divisible(Protocol):
+    """Rows that batches are parts of: `Samples`, or what a learner reads in their place."""
+
+    def __len__(self) -> int: ...
+
+    def part(self, start: int, stop: int) -> Self:
+        """Return the rows from `start` to `stop`, as views."""
+        ...
+
+    @classmethod
+    def joined(cls, pieces: Sequence[Self]) -> Self:
+        """Return one piece as it is, and several as a copy."""
+        ...
+
+
+def as_decoded(samples: Samples) -> Samples:
+    return samples
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The samples at positions [start, stop) of an epoch that belong to one rank: all, if there is one."""
+    """The samples at positions [start, stop) of an epoch that belong to one rank: all, if there is one.
+
+    `samples`: as the loader prepares them.
+    """
 
     epoch: int
     start: int
     stop: int
-    samples: Samples
+    samples: Any
 
 
 class GatheredSamples(NamedTuple):
     """Samples, and the seconds in which a background thread read and decoded them."""
 
-    samples: Samples
+    samples: Any
     read_s: float
     decode_s: float
 
@@ -102,13 +125,17 @@ class Loader:
         rows: SampleReader,
         cursor: SampleCursor,
         *,
+        prepare: Callable[[Samples], Divisible] = as_decoded,
         rank: int = 0,
         ranks: int = 1,
         threads: int = 1,
         prefetch_bytes: int | None = None,
     ) -> None:
-        """Raises DataError for a data set without rows, ValueError for a cursor outside this data set or a
-        rank outside its group."""
+        """`prepare`: what the background threads make of the samples that they have decoded.
+
+        Raises DataError for a data set without rows, ValueError for a cursor outside this data set or a
+        rank outside its group.
+        """
         if not len(rows):
             raise DataError("there are no rows to train on")
         if not 0 <= cursor.position <= len(rows):
@@ -117,6 +144,7 @@ class Loader:
             raise ValueError(f"there is no rank {rank} of {ranks}: ranks are 0 to {ranks - 1}")
         _keep_freed_memory()
         self._rows, self._began, self._rank, self._ranks = rows, cursor, rank, ranks
+        self._prepare = prepare
         self._epoch, self._position = cursor.epoch, cursor.position
         # The block that the trainer reads, and those ahead of it, at most two for each thread.
         self._max_ahead = 2 * threads
@@ -150,7 +178,7 @@ class Loader:
         epoch, start, self._batch_rows = self._epoch, self._position, max_rows
         if start == len(self._rows):
             epoch, start = epoch + 1, 0
-        stop, at, pieces = min(start + max_rows, len(self._rows)), start, list[Samples]()
+        stop, at, pieces = min(start + max_rows, len(self._rows)), start, list[Any]()
         if not self._blocks:
             self._gather_ahead()
         while at < stop:
@@ -163,7 +191,7 @@ class Loader:
             if at == block.stop:
                 self._drop_first()
         self._epoch, self._position = epoch, stop
-        return Batch(epoch, start, stop, Samples.joined(pieces))
+        return Batch(epoch, start, stop, type(pieces[0]).joined(pieces))
 
     def pass_over(self, rows: int) -> None:
         """Move the position behind the next rows of an epoch, without reading them."""
@@ -212,11 +240,11 @@ class Loader:
         return aligned if aligned > start else stop
 
     def _gather(self, epoch: int, start: int, stop: int) -> GatheredSamples:
-        """Read and decode the rows of this rank at positions [start, stop)."""
+        """Read, decode and prepare the rows of this rank at positions [start, stop)."""
         started_s = time.perf_counter()
         records = self._rows.read(self._samples_at(epoch, start, stop))
         read_s = time.perf_counter()
-        samples = self._rows.collate(records)
+        samples = self._prepare(self._rows.collate(records))
         return GatheredSamples(samples, read_s - started_s, time.perf_counter() - read_s)
 
     def _samples_at(self, epoch: int, start: int, stop: int) -> Positions:
@@ -232,7 +260,7 @@ class Loader:
         before = self._own_before(found.start)
         return found.samples[self._own_before(start) - before : self._own_before(stop) - before]
 
-    def _wait(self, block: Block) -> Samples:
+    def _wait(self, block: Block) -> Any:
         started_s = time.monotonic()
         gathered = block.gathered.result()
         self._waited_s += time.monotonic() - started_s

@@ -105,6 +105,9 @@ class BoostedLearner:
             free_raw_data=False,
         )
 
+    def prepare(self, samples: Samples) -> Samples:
+        return samples
+
     def advance(self, plan: StepPlan, feed: Feed) -> Progress:
         feed.pass_over(plan.rows)
         self.grow(plan.rate)
@@ -152,8 +155,8 @@ class BoostedLearner:
         """Return the forest of these rounds. It is written when it is needed: later rounds only add to it."""
         return Deferred(partial(_written, self._resumed or self._booster, self.rounds, self.tables))
 
-    def restore(self, state: bytes) -> None:
-        booster, self.tables = read_forest(state)
+    def restore(self, state: Deferred) -> None:
+        booster, self.tables = read_forest(state.data)
         self.rounds = booster.current_iteration() if booster else 0
         self._resumed = booster
         if booster is None:

@@ -5,6 +5,8 @@ Shape suffixes as in `predictor`.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -14,13 +16,13 @@ from shoestring.data.loading.samples import Samples
 from shoestring.training.families.image_net.layers import PADDING, Layer
 from shoestring.training.families.image_net.predictor import (
     NORM_EPSILON,
-    image_inputs,
     net_layers,
     rows_at_once,
 )
 from shoestring.training.families.image_net.settings import ImageNetSettings
 from shoestring.training.frameworks.net_settings import embedding_width
 from shoestring.training.frameworks.torch_.byte_dropout import ByteDropout, keep_mask
+from shoestring.training.frameworks.torch_.net_kind import Tensors
 from shoestring.training.frameworks.torch_.score_losses import ScoreLosses, start_as_prior
 from shoestring.training.losses.scores import outputs
 
@@ -40,12 +42,18 @@ class BatchNorm(nn.Module):
         self.weight, self.bias = nn.Parameter(torch.ones(channels)), nn.Parameter(torch.zeros(channels))
         self.mean = nn.Parameter(torch.zeros(channels), requires_grad=False)
         self.variance = nn.Parameter(torch.ones(channels), requires_grad=False)
+        self.is_new = True
+
+    def _load_from_state_dict(self, *args: Any) -> None:
+        super()._load_from_state_dict(*args)
+        self.is_new = not self.mean.any()
 
     def forward(self, h_BCHW: Tensor) -> Tensor:
         # One value a channel has no variance. The first batch replaces the initial mean and variance: a tenth
         # of these would be most of the average over the first steps.
         uses_batch = self.training and h_BCHW.numel() > h_BCHW.shape[1]
-        share = NEW_SHARE if self.mean.any() else 1.0
+        share = 1.0 if self.is_new else NEW_SHARE
+        self.is_new = self.is_new and not uses_batch
         weights = self.weight, self.bias
         return F.batch_norm(h_BCHW, self.mean, self.variance, *weights, uses_batch, share, NORM_EPSILON)
 
@@ -91,13 +99,13 @@ class ImageNet(nn.Module):
 
     def forward(self, pixels_BCHW: Tensor, codes_BF: Tensor, numbers_BN: Tensor) -> Tensor:
         """Return logits, or standardised values for a regression: float32[B, S]."""
-        h_BCHW = pixels_BCHW
+        h_BCHW = pixels_BCHW * (1 / 255)
         for convolution in self.convolutions:
             h_BCHW = convolution(h_BCHW)
         h_BD = h_BCHW.mean((2, 3))
         if hasattr(self, "mix"):
             if self.training:
-                codes_BF = codes_BF * keep_mask(codes_BF.shape, CATEGORY_DROPOUT)
+                codes_BF = codes_BF * keep_mask(codes_BF, CATEGORY_DROPOUT)
             columns = zip(self.embeddings, codes_BF.unbind(1), strict=True)
             parts = [embedding(code_B) for embedding, code_B in columns]
             h_BD = F.relu(self.mix(torch.cat([h_BD, *parts, numbers_BN], dim=1)))
@@ -113,13 +121,14 @@ class ImageNetKind(ScoreLosses):
         self.settings = settings
         self.rows_at_once = rows_at_once(net_layers(encoding, settings))
 
-    def inputs(self, samples: Samples) -> tuple[Tensor, ...]:
-        """Return the pixels from 0 to 1, float32[B, C, H, W], and the codes and numbers of the features."""
-        return tuple(torch.from_numpy(each) for each in image_inputs(samples))
+    def inputs(self, samples: Samples) -> Tensors:
+        """Return the pixels, uint8[B, C, H, W], and the codes and numbers of the features."""
+        pixels_BCHW = torch.from_numpy(samples["image"].copy())
+        return pixels_BCHW, torch.from_numpy(samples["code"]), torch.from_numpy(samples["number"])
 
-    def train_inputs(self, samples: Samples, epochs: float) -> tuple[Tensor, ...]:
+    def augmented(self, inputs: Tensors, epochs: float) -> Tensors:
         """Return the inputs with images that are moved and mirrored as the settings allow."""
-        pixels_BCHW, *others = self.inputs(samples)
+        pixels_BCHW, *others = inputs
         return _moved(pixels_BCHW, self.settings, epochs), *others
 
     def new(self, sample: Samples) -> ImageNet:
@@ -127,14 +136,16 @@ class ImageNetKind(ScoreLosses):
 
 
 def _moved(pixels_BCHW: Tensor, settings: ImageNetSettings, epochs: float) -> Tensor:
-    if settings.flip:
-        is_flipped_B = torch.rand(len(pixels_BCHW)) < 0.5
-        pixels_BCHW = torch.where(is_flipped_B[:, None, None, None], pixels_BCHW.flip(3), pixels_BCHW)
     rows, _, height, width = pixels_BCHW.shape
+    device = pixels_BCHW.device
+    if settings.flip:
+        is_flipped_B = torch.rand(rows, device=device) < 0.5
+        pixels_BCHW = torch.where(is_flipped_B[:, None, None, None], pixels_BCHW.flip(3), pixels_BCHW)
     if not (most := settings.shift_at(epochs, min(height, width))):
         return pixels_BCHW
-    down_B1, right_B1 = torch.randint(2 * most + 1, (2, rows, 1))
-    y_BH, x_BW = torch.arange(height) + down_B1, torch.arange(width) + right_B1
+    down_B1, right_B1 = torch.randint(2 * most + 1, (2, rows, 1), device=device)
+    y_BH = torch.arange(height, device=device) + down_B1
+    x_BW = torch.arange(width, device=device) + right_B1
     padded_BHWC = F.pad(pixels_BCHW, (most,) * 4).permute(0, 2, 3, 1)
-    at_B = torch.arange(rows)[:, None, None]
+    at_B = torch.arange(rows, device=device)[:, None, None]
     return padded_BHWC[at_B, y_BH[:, :, None], x_BW[:, None, :]].permute(0, 3, 1, 2)

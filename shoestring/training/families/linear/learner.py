@@ -68,8 +68,11 @@ class LinearLearner:
         self._use(weights)
         self._average = weights
 
+    def prepare(self, samples: Samples) -> Samples:
+        return samples
+
     def advance(self, plan: StepPlan, feed: Feed) -> Progress:
-        samples = feed.next_batch(plan.rows).samples
+        samples: Samples = feed.next_batch(plan.rows).samples
         self._model.eta0 = self._rate * plan.rate
         if self._model.eta0:
             target_B, weight_B = samples["target"], samples.weights
@@ -113,8 +116,8 @@ class LinearLearner:
         }
         return Deferred(partial(_json, content))
 
-    def restore(self, state: bytes) -> None:
-        saved = json.loads(state)
+    def restore(self, state: Deferred) -> None:
+        saved = json.loads(state.data)
         self._use(LinearWeights.read(saved["weights"]))
         self._average, self.samples = LinearWeights.read(saved["average"]), saved["samples"]
 

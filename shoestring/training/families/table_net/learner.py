@@ -15,9 +15,10 @@ from torch import Tensor, nn
 
 from shoestring.core.datasets import Encoding
 from shoestring.data.loading.samples import Samples
-from shoestring.training.families.table_net.predictor import ROWS_AT_ONCE, table_inputs
+from shoestring.training.families.table_net.predictor import ROWS_AT_ONCE
 from shoestring.training.families.table_net.settings import TableNetSettings
 from shoestring.training.frameworks.torch_.byte_dropout import ByteDropout, keep_mask
+from shoestring.training.frameworks.torch_.net_kind import Tensors
 from shoestring.training.frameworks.torch_.score_losses import ScoreLosses, start_as_prior
 from shoestring.training.losses.scores import Array, outputs
 
@@ -66,14 +67,15 @@ class TableNet(nn.Module):
         """Return logits, or standardised values for a regression: float32[B, K]."""
         if self.training and self.category_dropout:
             # Code 0 stands for unknown categories, which get trained this way.
-            codes_BC = codes_BC * keep_mask(codes_BC.shape, self.category_dropout)
+            codes_BC = codes_BC * keep_mask(codes_BC, self.category_dropout)
         columns = codes_BC.unbind(1)
         parts = [embed(code_B) for embed, code_B in zip(self.embeddings, columns, strict=True)]
         edges_NP1 = self.get_buffer("edges_NP1")
         low_NP, width_NP = edges_NP1[:, :-1], edges_NP1.diff(dim=1)
         # Each bin holds the share of it that lies below the number: 1 for lower bins, 0 for higher ones.
         bins_BNP = ((numbers_BN[:, :, None] - low_NP) / width_NP).clamp(0, 1)
-        h_BD = torch.cat([*parts, bins_BNP.flatten(1), numbers_BN, *pixels_BV], dim=1)
+        scaled_BV = [each * (1 / 255) for each in pixels_BV]
+        h_BD = torch.cat([*parts, bins_BNP.flatten(1), numbers_BN, *scaled_BV], dim=1)
         out_BK: Tensor = self.output(self.hidden(h_BD))
         for offset, code_B in zip(self.offsets, columns, strict=True):
             out_BK = out_BK + offset(code_B)
@@ -89,13 +91,16 @@ class TableNetKind(ScoreLosses):
         super().__init__(encoding)
         self.settings = settings
 
-    def inputs(self, samples: Samples) -> tuple[Tensor, ...]:
+    def inputs(self, samples: Samples) -> Tensors:
         """Return categorical codes int32[B, C] and numbers float32[B, N], which share the samples' memory; of
-        images also the pixels from 0 to 1, float32[B, V]."""
-        return tuple(torch.from_numpy(each) for each in table_inputs(samples))
+        images also the pixels, uint8[B, V]."""
+        tables = torch.from_numpy(samples["code"]), torch.from_numpy(samples["number"])
+        if "image" not in samples:
+            return tables
+        return *tables, torch.from_numpy(samples["image"].reshape(len(samples), -1).copy())
 
-    def train_inputs(self, samples: Samples, epochs: float) -> tuple[Tensor, ...]:
-        return self.inputs(samples)
+    def augmented(self, inputs: Tensors, epochs: float) -> Tensors:
+        return inputs
 
     def new(self, sample: Samples) -> TableNet:
         """Return the untrained network. The quantiles of the sample place the bins of the numbers."""

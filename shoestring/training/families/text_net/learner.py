@@ -41,6 +41,7 @@ class TextNet(nn.Module):
 
     def forward(self, tokens_BT: Tensor) -> Tensor:
         """Return the logits of the token after each: float32[B, T, V]."""
+        tokens_BT = tokens_BT.long()
         document_BT = (tokens_BT == self.start).cumsum(1)
         h_BTU = self.embedding(tokens_BT) + self.widen(self.ngrams(tokens_BT, document_BT))
         for index, (norm, layer) in enumerate(zip(self.norms, self.layers, strict=True)):

@@ -33,14 +33,16 @@ class Blocks:
         self.size = min(window, length)
         self.count = -(-length // self.size)
         self.padding = self.count * self.size - length
-        at_Q, at_K = torch.arange(self.size), torch.arange(-self._before, self.size)
+        device = document_BT.device
+        at_Q = torch.arange(self.size, device=device)
+        at_K = torch.arange(-self._before, self.size, device=device)
         distance_QK = at_Q[:, None] - at_K[None]
         near_QK = (distance_QK >= 0) & (distance_QK < window)
         owner_BNQ = F.pad(document_BT, (0, self.padding), value=-1).view(-1, self.count, self.size)
         owner_BNK = self.keys(owner_BNQ[..., None], outside=-2)[..., 0]
         self.mask_BNQK = near_QK & (owner_BNQ[..., None] == owner_BNK[..., None, :])
-        rates_D = ROTARY_BASE ** -(torch.arange(0, head_width, 2) / head_width)
-        angles_TD = torch.arange(length)[:, None] * rates_D
+        rates_D = ROTARY_BASE ** -(torch.arange(0, head_width, 2, device=device) / head_width)
+        angles_TD = torch.arange(length, device=device)[:, None] * rates_D
         self._cos_TD, self._sin_TD = angles_TD.cos(), angles_TD.sin()
 
     @property
@@ -128,6 +130,7 @@ class Transformer(nn.Module):
 
     def forward(self, tokens_BT: Tensor) -> Tensor:
         """Return the logits of the token after each: float32[B, T, V]."""
+        tokens_BT = tokens_BT.long()
         document_BT = (tokens_BT == self.start).cumsum(1)
         h_BTU = self.embedding(tokens_BT)
         if self.ngrams is not None and self.widen is not None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -12,10 +14,40 @@ from torch import Tensor, nn
 from shoestring.data.loading.samples import Samples
 from shoestring.training.frameworks.net_settings import NetSettings
 
+Tensors = tuple[Tensor, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NetRows:
+    """Rows as tensors, whose first dimension is the rows."""
+
+    inputs: Tensors
+    targets: Tensors
+
+    def __len__(self) -> int:
+        return len(self.targets[0])
+
+    def part(self, start: int, stop: int) -> NetRows:
+        """Return the rows from `start` to `stop`, as views."""
+        return NetRows(
+            tuple(each[start:stop] for each in self.inputs), tuple(each[start:stop] for each in self.targets)
+        )
+
+    @classmethod
+    def joined(cls, pieces: Sequence[NetRows]) -> NetRows:
+        """Return one piece as it is, and several as a copy."""
+        if len(pieces) == 1:
+            return pieces[0]
+        return cls(
+            tuple(map(torch.cat, zip(*(each.inputs for each in pieces), strict=True))),
+            tuple(map(torch.cat, zip(*(each.targets for each in pieces), strict=True))),
+        )
+
 
 class NetKind(Protocol):
     """The network for one data set while it is trained: its inputs, how it begins, and its loss.
 
+    `inputs` and `targets` are called by the threads that load the rows; what a step calls sees tensors only.
     `rows_at_once`: the rows that are computed at once outside a training step.
     """
 
@@ -24,19 +56,23 @@ class NetKind(Protocol):
     @property
     def settings(self) -> NetSettings: ...
 
-    def inputs(self, samples: Samples) -> tuple[Tensor, ...]:
-        """Return the inputs of the network."""
+    def inputs(self, samples: Samples) -> Tensors:
+        """Return the inputs of the network, in the types in which they take the least memory."""
         ...
 
-    def train_inputs(self, samples: Samples, epochs: float) -> tuple[Tensor, ...]:
-        """Return the inputs of a training step, augmented; `epochs`: those that were trained before it."""
+    def targets(self, samples: Samples) -> Tensors:
+        """Return what `losses` needs to know of the rows."""
+        ...
+
+    def augmented(self, inputs: Tensors, epochs: float) -> Tensors:
+        """Return the inputs of a training step; `epochs`: those that were trained before it."""
         ...
 
     def new(self, sample: Samples) -> nn.Module:
         """Return the untrained network. `sample`: samples of train whose distribution it may use."""
         ...
 
-    def losses(self, out: Tensor, samples: Samples, reduction: str) -> Tensor:
+    def losses(self, out: Tensor, targets: Tensors, reduction: str) -> Tensor:
         """Return the loss of a network's output: the "mean" that a step minimises, or the "sum"."""
         ...
 

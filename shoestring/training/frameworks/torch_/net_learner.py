@@ -5,16 +5,17 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from shoestring.data.loading.samples import Samples
 from shoestring.training.contracts import Deferred, Feed, Progress, StepPlan, ValidationRows, Weights
 from shoestring.training.frameworks.torch_.net_kind import (
     NetKind,
+    NetRows,
     from_bytes,
     load_weights,
     to_bytes,
@@ -62,25 +63,28 @@ class NetLearner:
         sample = task.train.positions(task.first_cursor(), 0, 0, sample_rows)
         return cls(kind, task.train.take(sample), rows)
 
-    def advance(self, plan: StepPlan, feed: Feed) -> Progress:
-        samples = feed.next_batch(plan.rows).samples
-        return Progress(len(samples), self.step(samples, self.kind.settings.learning_rate * plan.rate))
+    def prepare(self, samples: Samples) -> NetRows:
+        return NetRows(self.kind.inputs(samples), self.kind.targets(samples))
 
-    def step(self, samples: Samples, learning_rate: float) -> float:
-        """Take one step on a batch and return its loss. Gradients are clipped to a norm of
-        `MAX_GRADIENT_NORM`."""
+    def advance(self, plan: StepPlan, feed: Feed) -> Progress:
+        rows: NetRows = feed.next_batch(plan.rows).samples
+        return Progress(len(rows), self.step(rows, self.kind.settings.learning_rate * plan.rate))
+
+    def step(self, rows: NetRows, learning_rate: float) -> Tensor:
+        """Take one step on a batch and return its loss, float64, for which nothing has waited yet. Gradients
+        are clipped to a norm of `MAX_GRADIENT_NORM`."""
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
-        inputs = self.kind.train_inputs(samples, self.seen / self.rows)
-        loss = self.kind.losses(self.net(*inputs), samples, "mean")
+        inputs = self.kind.augmented(rows.inputs, self.seen / self.rows)
+        loss = self.kind.losses(self.net(*inputs), rows.targets, "mean")
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(self._weights, MAX_GRADIENT_NORM)
         self.optimizer.step()
         self.steps += 1
-        self.seen += len(samples)
+        self.seen += len(rows)
         self._update_average()
-        return float(loss.detach())
+        return loss.detach().double()
 
     def _update_average(self) -> None:
         """Add the weights to the average. At first it is the plain mean."""
@@ -93,12 +97,13 @@ class NetLearner:
         """Return the loss over all samples of the batches in the run's metric, without dropout."""
         training = net.training
         net.eval()
-        total, weight = 0.0, 0.0
+        total, weight = torch.zeros((), dtype=torch.float64), 0.0
         for samples in batches:
-            total += float(self.kind.losses(net(*self.kind.inputs(samples)), samples, "sum"))
+            rows = self.prepare(samples)
+            total += self.kind.losses(net(*rows.inputs), rows.targets, "sum")
             weight += self.kind.weight(samples)
         net.train(training)
-        return self.metric(total / weight)
+        return self.metric(float(total) / weight)
 
     def validate(self, rows: ValidationRows, weights: Weights | bytes) -> float:
         batches = rows.batches(self.kind.rows_at_once)
@@ -118,8 +123,12 @@ class NetLearner:
     def _net(self, weights: Weights) -> nn.Module:
         return self.average if weights == "averaged" else self.net
 
-    def state(self) -> Deferred:
-        state = {
+    def state(self) -> NetState:
+        # The next step changes the tensors in place.
+        return NetState(copy.deepcopy(self._content()))
+
+    def _content(self) -> dict[str, Any]:
+        return {
             "net": self.net.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "average": self.average.state_dict(),
@@ -127,14 +136,29 @@ class NetLearner:
             "seen": self.seen,
             "random_state": torch.get_rng_state(),
         }
-        return Deferred(partial(bytes, to_bytes(state)))
 
-    def restore(self, state: bytes) -> None:
-        saved = from_bytes(state)
+    def restore(self, state: Deferred) -> None:
+        saved = state.content() if isinstance(state, NetState) else from_bytes(state.data)
         self.net.load_state_dict(saved["net"])
-        self.optimizer.load_state_dict(saved["optimizer"])
+        # The optimizer keeps the tensors that it is given.
+        self.optimizer.load_state_dict(copy.deepcopy(saved["optimizer"]))
         self.average.load_state_dict(saved["average"])
         self.steps = saved["steps"]
         # A checkpoint of an earlier version has not counted them.
         self.seen = saved.get("seen", self.steps * self.batch_rows)
         torch.set_rng_state(saved["random_state"])
+
+
+class NetState(Deferred):
+    """The state of a `NetLearner`: tensors, until they are asked for as bytes, then these alone."""
+
+    def __init__(self, content: dict[str, Any]) -> None:
+        super().__init__(self._to_bytes)
+        self._content: dict[str, Any] | None = content
+
+    def _to_bytes(self) -> bytes:
+        data, self._content = to_bytes(self.content()), None
+        return data
+
+    def content(self) -> dict[str, Any]:
+        return from_bytes(self.data) if self._content is None else self._content

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from shoestring.core.datasets import Encoding
 from shoestring.data.loading.samples import Samples
-from shoestring.training.losses.scores import Array, mean_metric, row_weights, total_weight, trained_shares
+from shoestring.training.frameworks.torch_.net_kind import Tensors
+from shoestring.training.losses.scores import mean_metric, row_weights, total_weight, trained_shares
 
 
 class ScoreLosses:
@@ -25,30 +26,37 @@ class ScoreLosses:
         self.is_regression = encoding.task == "regression"
         self.mean, self.sd = encoding.train_prior if self.is_regression else (0.0, 1.0)
 
-    def losses(self, out: Tensor, samples: Samples, reduction: str) -> Tensor:
+    def targets(self, samples: Samples) -> Tensors:
+        """Return the target of each row, and where rows have weights also these, float32[B]: the index of
+        the class, int64[B], of two float32[B]; for a regression the standardised value, float32[B]."""
+        y_B = samples["target"]
+        if self.is_regression:
+            target_B = ((y_B - self.mean) / (self.sd or 1.0)).astype(np.float32)
+        else:
+            target_B = y_B.astype(np.float32 if self.encoding.task == "binary" else np.int64)
+        weights_B = row_weights(self.encoding, y_B, samples.weights)
+        weights = () if weights_B is None else (torch.from_numpy(weights_B.astype(np.float32)),)
+        return torch.from_numpy(target_B), *weights
+
+    def losses(self, out: Tensor, targets: Tensors, reduction: str) -> Tensor:
         """Return the log loss in nats, with the weights of rows; for regression the squared error, or the
         quantile loss, of the standardised target.
 
         A mean is over the rows of the batch, not over their weights, which are 1 in the mean over train:
         gradients are then unbiased, however the weights fall into batches.
         """
-        y_B = samples["target"]
+        target_B, *weights = targets
         if self.is_regression:
-            losses_B = self._regression_losses(out[:, 0], y_B)
+            losses_B = self._regression_losses(target_B - out[:, 0])
+        elif self.encoding.task == "binary":
+            losses_B = F.binary_cross_entropy_with_logits(out[:, 0], target_B, reduction="none")
         else:
-            class_B = torch.from_numpy(y_B.astype(np.int64))
-            losses_B = (
-                F.binary_cross_entropy_with_logits(out[:, 0], class_B.float(), reduction="none")
-                if self.encoding.task == "binary"
-                else F.cross_entropy(out, class_B, reduction="none")
-            )
-        weights_B = row_weights(self.encoding, y_B, samples.weights)
-        if weights_B is not None:
-            losses_B = losses_B * torch.from_numpy(weights_B.astype(np.float32))
+            losses_B = F.cross_entropy(out, target_B, reduction="none")
+        for weights_B in weights:
+            losses_B = losses_B * weights_B
         return losses_B.mean() if reduction == "mean" else losses_B.sum()
 
-    def _regression_losses(self, out_B: Tensor, y_B: Array) -> Tensor:
-        error_B = torch.from_numpy(((y_B - self.mean) / (self.sd or 1.0)).astype(np.float32)) - out_B
+    def _regression_losses(self, error_B: Tensor) -> Tensor:
         quantile = self.encoding.loss.quantile
         if quantile is None:
             return error_B.square()

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from shoestring.core.datasets import Encoding
 from shoestring.data.loading.samples import Samples
 from shoestring.training.frameworks.net_settings import NetSettings
-from shoestring.training.frameworks.torch_.net_kind import load_weights
+from shoestring.training.frameworks.torch_.net_kind import Tensors, load_weights
 from shoestring.training.losses.scores import Array
 
 NGRAMS = (2, 3, 4, 5)
@@ -85,26 +85,31 @@ class TokenModel(Generic[OwnSettings]):
         """Return an untrained network."""
         raise NotImplementedError
 
-    def inputs(self, samples: Samples) -> tuple[Tensor, ...]:
-        """Return the tokens that the others are predicted from: int64[B, T]."""
-        return (torch.from_numpy(samples["tokens"][:, :-1].astype("int64")),)
+    def inputs(self, samples: Samples) -> Tensors:
+        """Return the tokens that the others are predicted from: [B, T]."""
+        return (_stored(samples["tokens"][:, :-1]),)
 
-    def train_inputs(self, samples: Samples, epochs: float) -> tuple[Tensor, ...]:
-        return self.inputs(samples)
+    def targets(self, samples: Samples) -> Tensors:
+        """Return the token after each, [B, T], and the bytes of each row, int64[B]."""
+        return _stored(samples["tokens"][:, 1:]), torch.from_numpy(samples["target"].astype(np.int64))
 
-    def targets(self, samples: Samples) -> Tensor:
-        """Return the token after each: int64[B, T]; IGNORED for the start of a document and for padding."""
-        next_BT = torch.from_numpy(samples["tokens"][:, 1:].astype("int64"))
-        is_none = (next_BT == self.vocabulary.start) | (next_BT == self.vocabulary.padding)
-        return next_BT.masked_fill(is_none, IGNORED)
+    def augmented(self, inputs: Tensors, epochs: float) -> Tensors:
+        return inputs
 
     def new(self, sample: Samples) -> nn.Module:
         return self.net()
 
-    def losses(self, out: Tensor, samples: Samples, reduction: str) -> Tensor:
+    def losses(self, out: Tensor, targets: Tensors, reduction: str) -> Tensor:
         """Return the nats of all tokens, or their mean over the bytes."""
-        nats = token_losses(out, self.targets(samples)).sum()
-        return nats / self.weight(samples) if reduction == "mean" else nats
+        next_BT, bytes_B = targets
+        nats = token_losses(out, self.counted(next_BT)).sum()
+        return nats / bytes_B.sum() if reduction == "mean" else nats
+
+    def counted(self, next_BT: Tensor) -> Tensor:
+        """Return tokens as int64[B, T], with IGNORED for the start of a document and for padding."""
+        next_BT = next_BT.long()
+        is_none = (next_BT == self.vocabulary.start) | (next_BT == self.vocabulary.padding)
+        return next_BT.masked_fill(is_none, IGNORED)
 
     def weight(self, samples: Samples) -> int:
         """Return the bytes of the texts."""
@@ -125,8 +130,9 @@ class TokenPredictor:
 
     @torch.no_grad()
     def predict(self, samples: Samples) -> Array:
+        next_BT, _ = self._model.targets(samples)
         out_BTV = self._net(*self._model.inputs(samples))
-        return np.asarray(token_losses(out_BTV, self._model.targets(samples)).double())
+        return np.asarray(token_losses(out_BTV, self._model.counted(next_BT)).double())
 
 
 def token_losses(out_BTV: Tensor, next_BT: Tensor) -> Tensor:
@@ -135,3 +141,8 @@ def token_losses(out_BTV: Tensor, next_BT: Tensor) -> Tensor:
         out_BTV.flatten(0, 1), next_BT.flatten(), ignore_index=IGNORED, reduction="none"
     )
     return nats_BT.view(next_BT.shape).sum(1)
+
+
+def _stored(tokens_BT: Array) -> Tensor:
+    """Return tokens as a tensor: uint8 where they are stored so, else int32, which every device computes."""
+    return torch.from_numpy(tokens_BT.astype(np.uint8 if tokens_BT.dtype.itemsize == 1 else np.int32))
