@@ -76,6 +76,12 @@ class IdleLearner:
     def restore(self, state: Deferred) -> None:
         self.steps = int(state.data)
 
+    def mark(self) -> None:
+        pass
+
+    def go_back(self) -> None:
+        pass
+
     def export(self, weights: Weights) -> Deferred:
         return self.state()
 

@@ -130,6 +130,7 @@ def make_task(work: Work, manifest: Manifest) -> TrainingTask:
         meter=work.meter,
         clock=work.clock,
         cores=work.cores,
+        device=work.device,
         report_progress=partial(report, work, metric, max_samples),
         should_stop=work.should_stop,
         adaptation_limits=work.policy.adaptation_limits,

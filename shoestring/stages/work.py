@@ -89,6 +89,7 @@ class Work(AttemptTools):
 
     Attributes:
         inputs: keys in the store, by name.
+        device: cuda, where the stage was placed on a GPU, else cpu: as PyTorch names it.
         format: the format to write a data set in; None: the stage writes none.
         settings: the pipeline's settings of an author's own stage; the built-in stages follow the recipe.
         storage_class: the storage class to write a data set to.
@@ -102,6 +103,7 @@ class Work(AttemptTools):
     recipe: Recipe
     format: Format | None
     cores: int
+    device: str = "cpu"
     policy: Policy = DEFAULT_POLICY
     settings: Mapping[str, JsonValue] = field(default_factory=dict)
     storage_class: str = STANDARD_CLASS

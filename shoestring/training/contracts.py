@@ -133,21 +133,15 @@ class StepPlan(NamedTuple):
     is_shaped_by_budget: bool = False
 
 
-class StepLoss(Protocol):
-    """The loss of a step, or the sum of those of several: a number, or one that is still computed, for which
-    `float` waits."""
-
-    def __add__(self, other: Any, /) -> Any: ...
-
-    def __float__(self) -> float: ...
-
-
 class Progress(NamedTuple):
-    """One step as it was made: its samples, and their mean loss, which `Learner.metric` converts; None: it
-    is not computed. The loop reads it once a window."""
+    """One step as it was made: its samples, and their mean loss, which `Learner.metric` converts.
+
+    `loss`: a number, or one that a device still computes: it can be added to others, and `float` waits for
+    it, which the loop calls once a window. None: it is not computed.
+    """
 
     samples: int
-    loss: StepLoss | None
+    loss: Any
 
 
 class Feed(Protocol):
@@ -218,12 +212,20 @@ class Learner(Protocol):
         ...
 
     def state(self) -> Deferred:
-        """Return everything that steps change, with the state of the random numbers. It stays as it is while
-        the learner goes on, in memory until its bytes are asked for."""
+        """Return everything that steps change. It stays as it is while the learner goes on, in memory until
+        its bytes are asked for."""
         ...
 
     def restore(self, state: Deferred) -> None:
         """Return to a state, which can be done again: one that `state` returned, or its bytes."""
+        ...
+
+    def mark(self) -> None:
+        """Mark the state before the steps of a window."""
+        ...
+
+    def go_back(self) -> None:
+        """Return to the marked state. Only a learner whose steps have a loss is asked to."""
         ...
 
     def export(self, weights: Weights) -> Deferred:

@@ -3,13 +3,14 @@ to bottom."""
 
 from __future__ import annotations
 
+import math
 from typing import NoReturn
 
 from shoestring.core.errors import StageStopped
 from shoestring.core.receipt import Cause
 from shoestring.data.loading.loader import Loader
 from shoestring.pricing.checkpoint_interval import checkpoint_interval_s
-from shoestring.training.contracts import GuardrailStop, StepLoss, Window
+from shoestring.training.contracts import GuardrailStop, Window
 from shoestring.training.control.drift import WINDOW_STEPS
 from shoestring.training.session import OpenWindow, Session
 from shoestring.training.task import TrainedModel
@@ -29,7 +30,7 @@ class Training(Session):
 
         Raises:
             StageStopped: a stop was requested, or a guardrail stops it; the checkpoint is written.
-            StageFailed: the loss is not a finite number.
+            StageFailed: the loss is not a finite number, also at lower learning rates.
         """
         self.report_note()
         measured, state = self.measured, self.state
@@ -66,8 +67,9 @@ class Training(Session):
         min_steps = min(WINDOW_STEPS, max(1, measured.steps.steps))
         began_s = now_s = measured.now_s()
         ends_s = began_s + max(WINDOW_S, WINDOW_SHARE * measured.training_s())
-        losses: StepLoss | None = None
+        losses = None
         steps = 0
+        self.learner.mark()
         while True:
             plan = controller.plan(at)
             done = self.learner.advance(plan, loader)
@@ -80,13 +82,29 @@ class Training(Session):
                 break
             if at.samples % every == 0 or (steps >= min_steps and now_s >= ends_s):
                 break
-        window.steps = Window(at.samples - window.began_samples, now_s - began_s, steps)
+        # A device may still compute the last steps: reading their losses waits for them.
+        loss = None if losses is None else float(losses) / steps
+        window.steps = Window(at.samples - window.began_samples, measured.now_s() - began_s, steps)
         window.rate = plan.rate
-        if losses is not None:
-            window.train_loss = self.learner.metric(self.finite(float(losses)) / steps)
+        if loss is not None and math.isfinite(loss):
+            window.train_loss = self.learner.metric(loss)
+        elif loss is not None:
+            self._go_back(window, loss)
         self.trained(loader.cursor)
         measured.record_window(window.steps, loader.times)
         return window
+
+    def _go_back(self, window: OpenWindow, loss: float) -> None:
+        """Return to the state before a window whose loss is not a finite number, at a lower learning rate.
+        The data does not go back: the next window reads other rows. Raises StageFailed after too many."""
+        found = self.state.controller.after_divergence(window.began_samples, self.state.samples, loss)
+        if found is None:
+            self.finite(loss)
+        else:
+            self.state.controller, change = found
+            self.learner.go_back()
+            window.diverged_loss = str(loss)
+            window.changes.append(self.adaptation(change))
 
     def _forecast(self, window: OpenWindow) -> None:
         """Compare the forecast with the budget, and apply the resulting change, if any."""
@@ -134,6 +152,9 @@ class Training(Session):
         """Return the annealed weights or the best average of the plateau, whichever has the lower
         validation loss."""
         state = self.state
+        steps = [each for each in state.windows if each.steps]
+        if steps and all(each.diverged_loss for each in steps):
+            self.finite(float(steps[-1].diverged_loss))
         reason = stop_reason(state)
         weights, loss = self.learner.export("last"), self._last_validation()
         of_last, of_best = (

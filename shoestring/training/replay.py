@@ -58,8 +58,9 @@ def _steps(controller: Controller, at: RunPosition, steps: int) -> tuple[RunPosi
 def _decided(controller: Controller, record: WindowRecord) -> tuple[Controller, tuple[PlanChange, ...]]:
     """Return the controller after the decisions that follow a window, and its changes."""
     window, ended, again = Window(record.rows, record.seconds, record.steps), record.ended, _again(record)
-    now, change = controller.after_window(window, ended.position(record.samples), ended.signals)
-    changes = () if change is None else (change,)
+    now, taken_back = _taken_back(controller, record)
+    now, change = now.after_window(window, ended.position(record.samples), ended.signals)
+    changes = taken_back if change is None else (*taken_back, change)
     now = again(now, changes)
     if record.validated is None:
         return now, changes
@@ -68,6 +69,13 @@ def _decided(controller: Controller, record: WindowRecord) -> tuple[Controller, 
     if todo.stop is not None:
         return now, (*changes, *todo.changes, todo.stop.change)
     return again(now, todo.changes), (*changes, *todo.changes)
+
+
+def _taken_back(controller: Controller, record: WindowRecord) -> tuple[Controller, tuple[PlanChange, ...]]:
+    """Return the controller after the steps of a window were taken back, if they were, and the change."""
+    began, loss = record.samples - record.rows, float(record.diverged_loss or 0.0)
+    found = controller.after_divergence(began, record.samples, loss) if record.diverged_loss else None
+    return (controller, ()) if found is None else (found[0], (found[1],))
 
 
 def _again(record: WindowRecord) -> Callable[[Controller, tuple[PlanChange, ...]], Controller]:

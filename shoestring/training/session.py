@@ -57,6 +57,7 @@ class OpenWindow:
     steps: Window = NO_STEPS
     rate: float = 0.0
     train_loss: float | None = None
+    diverged_loss: str = ""
     val_loss: float | None = None
     validated: Reading | None = None
     best_losses_again: list[float] = field(default_factory=list)
@@ -137,9 +138,10 @@ class Session:
     def finite(self, loss: float) -> float:
         """Return the loss. Raises StageFailed when it is not a finite number."""
         if not math.isfinite(loss):
-            rate = self.task.learner_settings.learning_rate
+            rate, factor = self.task.learner_settings.learning_rate, self.state.controller.rate_factor
+            lowered = f", also at a learning rate {1 / factor:g} times lower" if factor < 1 else ""
             raise StageFailed(
-                f"training diverged at {self.state.samples} samples: the loss is {loss}. "
+                f"training diverged at {self.state.samples} samples: the loss is {loss}{lowered}. "
                 f"Lower train.learning_rate in the recipe (it is {rate:g}), "
                 "or look for infinite values in the numeric columns"
             )
@@ -178,6 +180,7 @@ class Session:
             rate=window.rate,
             phase=state.controller.phase(measured.position()),
             train_loss=window.train_loss,
+            diverged_loss=window.diverged_loss,
             val_loss=window.val_loss,
             best_losses_again=tuple(window.best_losses_again),
             began=window.began,

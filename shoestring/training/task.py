@@ -33,8 +33,8 @@ class TrainingTask:
     `planned_samples` are those that the decision expects its money and time to buy; None: no limit is known.
     `sudden_ends_per_hour`: how often its pod is expected to end without notice.
     `attempt` is the number of the attempt, and `selection` the digest of the rows of `train` if they are not
-    all of the split; its checkpoints name both. `is_member`: of a blend; `earlier`: its
-    members that are trained already.
+    all of the split; its checkpoints name both. `device`: that of its network, as PyTorch names it.
+    `is_member`: of a blend; `earlier`: its members that are trained already.
     """
 
     run_id: str
@@ -55,6 +55,7 @@ class TrainingTask:
     sudden_ends_per_hour: float = 0.0
     attempt: int = 1
     selection: str = ""
+    device: str = "cpu"
     is_member: bool = False
     earlier: EarlierMembers = NO_MEMBERS
 

@@ -73,6 +73,11 @@ class WindowRecord(Record):
     rate: float = Field(description="the learning rate of its last step, over the recipe's")
     phase: SchedulePhase
     train_loss: float | None = Field(description="mean training loss, with dropout")
+    diverged_loss: str = Field(
+        "",
+        exclude_if=lambda loss: not loss,
+        description="inf or nan: its training loss, after which its steps were taken back",
+    )
     val_loss: float | None = Field(None, description="validation loss of the averaged weights at its end")
     best_losses_again: tuple[float, ...] = Field(
         (),

@@ -62,6 +62,12 @@ class MeanLearner:
     def metric(self, loss: float) -> float:
         return loss
 
+    def mark(self) -> None:
+        pass
+
+    def go_back(self) -> None:
+        pass
+
     def export(self, weights: Weights) -> Deferred:
         return self.state()
 

@@ -20,7 +20,7 @@ from shoestring.spending.meter import Meter
 from shoestring.training.task import TrainedModel
 from shoestring.training.training_state import depends_on_limits
 
-SETTINGS = TINY.model_copy(update={"max_epochs": 12, "learning_rate": 0.02})
+SETTINGS = TINY.model_copy(update={"max_epochs": 12, "learning_rate": 0.05})
 
 
 def trained(

@@ -79,6 +79,7 @@ class SlowLearner:
         self.batch_rows, self.by_rounds = learner.batch_rows, learner.by_rounds
         self.validate, self.metric, self.export = learner.validate, learner.metric, learner.export
         self.state, self.restore, self.prepare = learner.state, learner.restore, learner.prepare
+        self.mark, self.go_back = learner.mark, learner.go_back
 
     def advance(self, plan: StepPlan, feed: Feed) -> Progress:
         done = self.learner.advance(plan, feed)

@@ -54,6 +54,7 @@ class ChildJob(Record):
     inputs: dict[str, str]
     format: Format | None
     cores: int
+    device: str = "cpu"
     usd_per_hour: Usd
     started_s: float
     limit_usd: Usd
@@ -180,6 +181,7 @@ def make_work(job: ChildJob, scratch: Path, stop: StopSignal) -> Work | CommandW
         recipe=record.recipe.with_family(job.family) if job.family else record.recipe,
         format=job.format,
         cores=job.cores,
+        device=job.device,
         policy=policy_for(world.policy, job),
         settings=job.origin.settings if job.origin else {},
         storage_class=job.storage_class,

@@ -45,6 +45,7 @@ def start_child(
         inputs=dict(attempt.inputs),
         format=attempt.choice.format,
         cores=max(1, int(float(placement.cpu))) if placement else 1,
+        device="cuda" if placement and placement.accelerator else "cpu",
         usd_per_hour=meter.usd_per_hour,
         started_s=meter.started_s,
         limit_usd=meter.limit_usd,

@@ -27,6 +27,8 @@ from shoestring.training.contracts import (
 )
 from shoestring.training.control.drift import WINDOW_STEPS, SpendTracker, TrainingPosition
 from shoestring.training.control.guardrails import (
+    DIVERGENCE_RATE_FACTOR,
+    MAX_DIVERGENCES,
     MAX_ROLLBACKS,
     ROLLBACK_RATE_FACTOR,
     epoch_cost_violation,
@@ -57,7 +59,8 @@ class Mark(NamedTuple):
 class Controller:
     """The decisions of a training so far, and the next ones.
 
-    Each method returns a new controller. `rate_factor` is what rollbacks left of the learning rate.
+    Each method returns a new controller. `rate_factor` is what rollbacks and divergences left of the learning
+    rate.
     `rollback_to` is the last validation above the skill floor. `cost_mark` is the previous validation, as
     long as nothing has changed since. `window` holds the steps since the last forecast.
     """
@@ -72,6 +75,7 @@ class Controller:
     best_loss: float = math.inf
     rate_factor: float = 1.0
     rollbacks: int = 0
+    divergences: int = 0
     rollback_to: Mark | None = None
     cost_mark: Mark | None = None
     window: Window = NO_STEPS
@@ -188,6 +192,17 @@ class Controller:
         if not now.early_stopping.triggered:
             return now, Instructions(tuple(keep))
         return now.start_decay(at), Instructions(tuple(keep), restore="plateau")
+
+    def after_divergence(self, began: int, ended: int, loss: float) -> tuple[Controller, PlanChange] | None:
+        """Return the controller after a window of steps, between these samples, whose loss is not a finite
+        number: at a lower learning rate, since they are taken back. None: that did not help before."""
+        if self.divergences == MAX_DIVERGENCES:
+            return None
+        factor = self.rate_factor * DIVERGENCE_RATE_FACTOR
+        now = replace(self, divergences=self.divergences + 1, rate_factor=factor)
+        before, after = (f"weights at {samples:,} samples" for samples in (ended, began))
+        reason = f"the loss of the steps between them is {loss}"
+        return now, PlanChange("guardrail", before, f"{after}, learning rate times {factor:g}", reason)
 
     def start_decay(self, at: RunPosition) -> Controller:
         """Return the controller whose learning rate decays from now on: further samples gain too little."""

@@ -12,6 +12,8 @@ from shoestring.core.money import usd
 
 # A training rolls back at most this often, and each time continues at this share of its learning rate.
 MAX_ROLLBACKS, ROLLBACK_RATE_FACTOR = 2, 0.5
+# The same where the loss of a window is not a finite number.
+MAX_DIVERGENCES, DIVERGENCE_RATE_FACTOR = 3, 0.5
 
 
 def prior_loss(encoding: Encoding) -> float:

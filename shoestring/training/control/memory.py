@@ -27,6 +27,7 @@ class ControllerMemory(Record):
     validation_share: float
     rate_factor: float
     rollbacks: int
+    divergences: int = Field(0, exclude_if=lambda count: not count)
     rollback_to: Mark | None
     rows_per_s: float
 
@@ -43,6 +44,7 @@ def remember(controller: Controller, rows_per_s: float) -> ControllerMemory:
         validation_share=controller.validation_share,
         rate_factor=controller.rate_factor,
         rollbacks=controller.rollbacks,
+        divergences=controller.divergences,
         rollback_to=controller.rollback_to,
         rows_per_s=rows_per_s,
     )
@@ -64,6 +66,7 @@ def recall(controller: Controller, memory: ControllerMemory) -> Controller:
         validation_share=memory.validation_share,
         rate_factor=memory.rate_factor,
         rollbacks=memory.rollbacks,
+        divergences=memory.divergences,
         rollback_to=memory.rollback_to,
         rows_per_s=memory.rows_per_s,
     )

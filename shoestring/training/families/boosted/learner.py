@@ -162,6 +162,12 @@ class BoostedLearner:
         if booster is None:
             self._booster = lightgbm.Booster(self._params, self._dataset())
 
+    def mark(self) -> None:
+        pass
+
+    def go_back(self) -> None:
+        pass
+
 
 def _objective(encoding: Encoding) -> dict[str, Any]:
     """Return the loss as LightGBM names it."""

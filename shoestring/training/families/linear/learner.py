@@ -121,6 +121,12 @@ class LinearLearner:
         self._use(LinearWeights.read(saved["weights"]))
         self._average, self.samples = LinearWeights.read(saved["average"]), saved["samples"]
 
+    def mark(self) -> None:
+        pass
+
+    def go_back(self) -> None:
+        pass
+
     def _prior(self) -> Array:
         """Return the intercepts with which the model predicts train's shares."""
         if self._encoding.task == "regression":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -29,9 +29,7 @@ class NetRows:
 
     def part(self, start: int, stop: int) -> NetRows:
         """Return the rows from `start` to `stop`, as views."""
-        return NetRows(
-            tuple(each[start:stop] for each in self.inputs), tuple(each[start:stop] for each in self.targets)
-        )
+        return self._each(lambda tensor: tensor[start:stop])
 
     @classmethod
     def joined(cls, pieces: Sequence[NetRows]) -> NetRows:
@@ -42,6 +40,17 @@ class NetRows:
             tuple(map(torch.cat, zip(*(each.inputs for each in pieces), strict=True))),
             tuple(map(torch.cat, zip(*(each.targets for each in pieces), strict=True))),
         )
+
+    def to(self, device: torch.device, non_blocking: bool = False) -> NetRows:
+        """Return the rows on a device."""
+        return self._each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+
+    def pinned(self) -> NetRows:
+        """Return the rows in memory that a device reads while the processor computes."""
+        return self._each(Tensor.pin_memory)
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> NetRows:
+        return NetRows(tuple(map(change, self.inputs)), tuple(map(change, self.targets)))
 
 
 class NetKind(Protocol):
@@ -93,7 +102,8 @@ def to_bytes(state: dict[str, Any]) -> bytes:
 
 
 def from_bytes(data: bytes) -> dict[str, Any]:
-    state: dict[str, Any] = torch.load(io.BytesIO(data), weights_only=True)
+    # Their tensors may be those of a device that this machine lacks.
+    state: dict[str, Any] = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
     return state
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
@@ -13,6 +14,7 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from shoestring.data.loading.samples import Samples
 from shoestring.training.contracts import Deferred, Feed, Progress, StepPlan, ValidationRows, Weights
+from shoestring.training.frameworks.torch_.device import Device
 from shoestring.training.frameworks.torch_.net_kind import (
     NetKind,
     NetRows,
@@ -37,10 +39,14 @@ class NetLearner:
 
     by_rounds = False
 
-    def __init__(self, kind: NetKind, sample: Samples, rows: int) -> None:
-        """`sample`: samples of train, for `NetKind.new`. `rows`: the size of an epoch."""
+    def __init__(
+        self, kind: NetKind, sample: Samples, rows: int, *, seed: int = 0, device: str = "cpu"
+    ) -> None:
+        """`sample`: samples of train, for `NetKind.new`. `rows`: the size of an epoch. `seed`: of what steps
+        draw."""
         self.kind, self.rows, settings = kind, rows, kind.settings
-        self.net = kind.new(sample)
+        self.device = Device(device, seed)
+        self.net = kind.new(sample).to(self.device.torch)
         self.batch_rows = settings.batch_rows
         self.average = copy.deepcopy(self.net).requires_grad_(False).eval()
         self.steps = self.seen = 0
@@ -51,7 +57,11 @@ class NetLearner:
             {"params": decayed, "weight_decay": settings.weight_decay},
             {"params": other, "weight_decay": 0.0},
         ]
-        self.optimizer = torch.optim.AdamW(groups, lr=settings.learning_rate, betas=(0.9, 0.99), fused=True)
+        fused = self.device.updates_at_once
+        self.optimizer = torch.optim.AdamW(
+            groups, lr=settings.learning_rate, betas=(0.9, 0.99), fused=fused, foreach=not fused
+        )
+        self._marked, self._marked_at = list[Tensor](), (0, 0)
 
     @classmethod
     def of_task(cls, task: TrainingTask, kind: NetKind) -> Self:
@@ -61,30 +71,31 @@ class NetLearner:
         rows = len(task.train)
         sample_rows = min(rows, EDGE_SAMPLE_ROWS if task.encoding.features else 1)
         sample = task.train.positions(task.first_cursor(), 0, 0, sample_rows)
-        return cls(kind, task.train.take(sample), rows)
+        return cls(kind, task.train.take(sample), rows, seed=task.seed, device=task.device)
 
     def prepare(self, samples: Samples) -> NetRows:
-        return NetRows(self.kind.inputs(samples), self.kind.targets(samples))
+        return self.device.rows(NetRows(self.kind.inputs(samples), self.kind.targets(samples)))
 
     def advance(self, plan: StepPlan, feed: Feed) -> Progress:
         rows: NetRows = feed.next_batch(plan.rows).samples
         return Progress(len(rows), self.step(rows, self.kind.settings.learning_rate * plan.rate))
 
     def step(self, rows: NetRows, learning_rate: float) -> Tensor:
-        """Take one step on a batch and return its loss, float64, for which nothing has waited yet. Gradients
-        are clipped to a norm of `MAX_GRADIENT_NORM`."""
+        """Take one step on a batch and return its loss, float64, for which nothing has waited yet; of a
+        gradient that is not finite NaN. Gradients are clipped to a norm of `MAX_GRADIENT_NORM`."""
+        self.device.begin_step(self.steps)
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
         inputs = self.kind.augmented(rows.inputs, self.seen / self.rows)
         loss = self.kind.losses(self.net(*inputs), rows.targets, "mean")
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(self._weights, MAX_GRADIENT_NORM)
+        norm = torch.nn.utils.clip_grad_norm_(self._weights, MAX_GRADIENT_NORM)
         self.optimizer.step()
         self.steps += 1
         self.seen += len(rows)
         self._update_average()
-        return loss.detach().double()
+        return torch.where(norm.isfinite(), loss.detach(), math.nan).double()
 
     def _update_average(self) -> None:
         """Add the weights to the average. At first it is the plain mean."""
@@ -97,7 +108,7 @@ class NetLearner:
         """Return the loss over all samples of the batches in the run's metric, without dropout."""
         training = net.training
         net.eval()
-        total, weight = torch.zeros((), dtype=torch.float64), 0.0
+        total, weight = torch.zeros((), dtype=torch.float64, device=self.device.torch), 0.0
         for samples in batches:
             rows = self.prepare(samples)
             total += self.kind.losses(net(*rows.inputs), rows.targets, "sum")
@@ -134,7 +145,6 @@ class NetLearner:
             "average": self.average.state_dict(),
             "steps": self.steps,
             "seen": self.seen,
-            "random_state": torch.get_rng_state(),
         }
 
     def restore(self, state: Deferred) -> None:
@@ -146,7 +156,31 @@ class NetLearner:
         self.steps = saved["steps"]
         # A checkpoint of an earlier version has not counted them.
         self.seen = saved.get("seen", self.steps * self.batch_rows)
-        torch.set_rng_state(saved["random_state"])
+
+    @torch.no_grad()
+    def mark(self) -> None:
+        changing = self._changing()
+        if len(self._marked) != len(changing):
+            self._marked = [each.detach().clone() for each in changing]
+        else:
+            for kept, now in zip(self._marked, changing, strict=True):
+                kept.copy_(now)
+        self._marked_at = self.steps, self.seen
+
+    @torch.no_grad()
+    def go_back(self) -> None:
+        self.steps, self.seen = self._marked_at
+        if not self.steps:
+            self.optimizer.state.clear()
+        for now, kept in zip(self._changing(), self._marked, strict=True):
+            now.copy_(kept)
+        # Modules read from their weights whether they are new.
+        self.net.load_state_dict(self.net.state_dict())
+
+    def _changing(self) -> list[Tensor]:
+        """Return the tensors that a step changes."""
+        of_optimizer = (tensor for state in self.optimizer.state.values() for tensor in state.values())
+        return [*self._weights, *self._averages, *of_optimizer]
 
 
 class NetState(Deferred):

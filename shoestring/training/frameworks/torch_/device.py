@@ -1,0 +1,67 @@
+"""The device of a training: how rows come to it, and its random numbers."""
+
+from __future__ import annotations
+
+import torch
+
+from shoestring.core.errors import StageFailed
+from shoestring.training.frameworks.torch_.net_kind import NetRows
+
+SEED_FACTOR, STEP_FACTOR, SEED_MASK = 0x9E3779B1, 0x85EBCA6B, (1 << 32) - 1
+"""Two odd numbers of 32 bits: no two of 2^32 consecutive steps begin with the same seed."""
+
+FUSED = ("cpu", "cuda")
+"""The types of devices that update all weights at once by AdamW's own kernel."""
+
+
+class Device:
+    """A device that trains: its rows are copied to it while it computes on earlier ones."""
+
+    def __init__(self, name: str, seed: int) -> None:
+        """`name`: as PyTorch names it: cpu, cuda, cuda:1. Raises StageFailed: PyTorch finds no GPU."""
+        self.torch, self._seed = torch.device(name), seed
+        self._generator: torch.Generator | None = None
+        self._stream: torch.cuda.Stream | None = None
+        if self.torch.type == "cpu":
+            self._generator = torch.default_generator
+        elif self.torch.type == "cuda":
+            _require_cuda()
+            torch.cuda.init()  # type: ignore[no-untyped-call]
+            self._generator = torch.cuda.default_generators[self.torch.index or 0]
+            self._stream = torch.cuda.Stream(self.torch)  # type: ignore[no-untyped-call]
+
+    @property
+    def updates_at_once(self) -> bool:
+        return self.torch.type in FUSED
+
+    def begin_step(self, step: int) -> None:
+        """Seed what is drawn next by the step alone, so that a training that is resumed draws the same, on
+        whichever device of its type."""
+        if self._generator is not None:
+            self._generator.manual_seed((self._seed * SEED_FACTOR + step * STEP_FACTOR) & SEED_MASK)
+
+    def rows(self, rows: NetRows) -> NetRows:
+        """Return rows on the device. The threads that load them call it, and wait for the copy."""
+        if self.torch.type == "cpu":
+            return rows
+        if self._stream is None:
+            return rows.to(self.torch)
+        with torch.cuda.stream(self._stream):
+            copied = rows.pinned().to(self.torch, non_blocking=True)
+        self._stream.synchronize()
+        # Their memory was given out on the stream of the copies, and steps read it on another one.
+        reader = torch.cuda.default_stream(self.torch)
+        for tensor in (*copied.inputs, *copied.targets):
+            tensor.record_stream(reader)
+        return copied
+
+
+def _require_cuda() -> None:
+    if torch.cuda.is_available():
+        return
+    lacks = (
+        "is built without CUDA: install a build for CUDA, or use the image train-gpu"
+        if torch.version.cuda is None
+        else f"for CUDA {torch.version.cuda} finds none: look at nvidia-smi and at the driver's version"
+    )
+    raise StageFailed(f"the stage was placed on a GPU, and PyTorch {torch.__version__} {lacks}")
