@@ -21,6 +21,7 @@ from pydantic import Field, model_validator
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.backends.local_tasks import task_lifetime
+from shoestring.backends.nvml import pytorch_without_cuda
 from shoestring.backends.processes import (
     boot_fraction_s,
     find_process,
@@ -264,19 +265,22 @@ def open_local_world(
     check_pools(file, source)
     prices = FilePrices(file, source, clock, read)
     unused = "" if file.usable_tariffs == file.tariffs else ", ".join(file.tariffs.storage_classes)
+    has_gpus = file.purpose == "run" and any(pool.gpu_count for pool in file.pools)
+    no_cuda = pytorch_without_cuda() if has_gpus else ""
     return World(
         name=file.name,
         digest=digest(file.model_dump_json(exclude={"store"}).encode() + prices.listing.bytes),
         policy=file.policy,
         budgets=file.budgets,
         images=IMAGES | file.images,
-        notes=(ONE_STORAGE_CLASS.format(unused),) if unused else (),
+        notes=(*([ONE_STORAGE_CLASS.format(unused)] if unused else []), *([no_cuda] if no_cuda else [])),
         prices=prices,
         cluster=LocalCluster(file.pools),
         store=FolderStore((store or Path(file.store)).expanduser().absolute()),
         remote=ObstoreSources(),
         clock=clock or WallClock(),
         pod=this_process(),
+        trains_on_gpus=not no_cuda,
     )
 
 

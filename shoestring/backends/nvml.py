@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 
@@ -46,6 +49,25 @@ def list_gpus() -> list[InstalledGpu]:
         ]
     finally:
         nvml.nvmlShutdown()
+
+
+def pytorch_without_cuda() -> str:
+    """Return why PyTorch as it is installed here trains on no GPU; "" if it can, or is not installed.
+
+    It is not imported, which would take longer than most commands.
+    """
+    found = find_spec("torch")
+    version = Path(found.origin).parent / "version.py" if found and found.origin else None
+    if version is None or not version.is_file():
+        return ""
+    built = dict(re.findall(r"^(\w+)\b[^=\n]*= (.+)$", version.read_text(), re.MULTILINE))
+    if (built.get("cuda"), built.get("hip", "None")) != ("None", "None"):
+        return ""
+    number = built.get("__version__", "").strip("'")
+    return (
+        f"networks are trained on the cores of this machine: its PyTorch, {number}, is built without CUDA. "
+        "Install a build for CUDA to train them on its GPUs"
+    )
 
 
 @dataclass(slots=True)

@@ -94,7 +94,7 @@ class World:
 
     `images`: full image names, by the names that a Need uses. `notes`: sentences on world files and nodes
     that could not be used, and their replacement; those on nodes appear after the first read of pools or
-    prices.
+    prices. `trains_on_gpus`: networks may be trained on its GPUs.
     """
 
     name: str
@@ -109,3 +109,4 @@ class World:
     remote: RemoteSources
     clock: Clock
     pod: PodRef
+    trains_on_gpus: bool = True

@@ -121,6 +121,8 @@ class Need(Record):
         0.0, ge=0, description="bytes per row between the GPU and its memory that the arithmetic waits for"
     )
     gpu_memory_gb: float = Field(0.0, ge=0)
+    gpu_host_us_per_row: float = Field(0.0, ge=0, exclude_if=lambda us: not us)  # to load and start a row
+    gpu_setup_s: float = Field(0.0, ge=0, exclude_if=lambda seconds: not seconds)  # further set-up there
     max_gpus: int = Field(
         1, ge=1, description="GPUs that it can use at once; further GPUs are paid for and idle"
     )

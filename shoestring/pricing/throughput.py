@@ -1,16 +1,17 @@
 """Predicts how long a stage takes on a pool before anything was learned, by a roofline of its need and the
 pool's speeds.
 
-seconds     = setup_s / core_speed + samples x row seconds           (routing adds reading and writing)
+seconds     = setup_s / core_speed + samples x row seconds           (routing adds reading and writing;
+                                                                      on a GPU set-up has gpu_setup_s more)
 on cores    = cpu_us_per_row / 1e6 / (core_speed x speed-up(cores, f)),
               speed-up = 1 / ((1 - f) + f / cores)                    (Amdahl 1967)
 on a GPU    = max((1 - f) x cpu_us_per_row / 1e6 / core_speed,  FLOPs / FLOP/s + bytes / byte/s)
 on K GPUs   = a step of B rows each: (T_grad^g + T_sync^g)^(1/g) / (K x B),  g = SYNC_OVERLAP
                                                                       (Qiao 2021, "Pollux", eq. 11)
 
-On a GPU, the serial share (1 - f) runs on the host, at the same time as the GPU. Kernels run one after
-another, and each is limited by arithmetic or by memory bandwidth (Williams 2009, "Roofline"): the need gives
-the FLOPs of the former and the bytes of the latter.
+On a GPU, the serial share (1 - f), or gpu_host_us_per_row, runs on the host, at the same time as the GPU.
+Kernels run one after another, and each is limited by arithmetic or by memory bandwidth (Williams 2009,
+"Roofline"): the need gives the FLOPs of the former and the bytes of the latter.
 
 T_grad = B x the seconds of a row on one GPU.
 T_sync = 2 (n - 1) / n x sync_bytes / (bytes/s) of a ring among the n GPUs of a machine, plus the same among
@@ -96,7 +97,8 @@ def gpu_mask(need: Need, pools: PoolArrays | Pool) -> Flags | bool:
 
 def setup_seconds(need: Need, pools: PoolArrays) -> Floats:
     """Return the predicted seconds before the first row, shape (pools,)."""
-    return need.setup_s / pools.core_speed
+    seconds: Floats = (need.setup_s + need.gpu_setup_s * gpu_mask(need, pools)) / pools.core_speed
+    return seconds
 
 
 def row_seconds(need: Need, pools: PoolArrays) -> Floats:
@@ -107,7 +109,10 @@ def row_seconds(need: Need, pools: PoolArrays) -> Floats:
     on_gpu = gpu_mask(need, pools)
     if not np.any(on_gpu):
         return on_cores
-    gpu_s = np.maximum(serial * core_s / pools.nodes, _gpu_row_seconds(need, pools))
+    host_s = serial * core_s
+    if need.gpu_host_us_per_row:
+        host_s = need.gpu_host_us_per_row / 1e6 / pools.core_speed
+    gpu_s = np.maximum(host_s / pools.nodes, _gpu_row_seconds(need, pools))
     return np.where(on_gpu, gpu_s, on_cores)
 
 

@@ -212,8 +212,8 @@ class Learner(Protocol):
         ...
 
     def state(self) -> Deferred:
-        """Return everything that steps change. It stays as it is while the learner goes on, in memory until
-        its bytes are asked for."""
+        """Return everything that steps change. Later steps do not change it. It is in
+        memory until its bytes are asked for."""
         ...
 
     def restore(self, state: Deferred) -> None:

@@ -13,6 +13,7 @@ from shoestring.data.recipe import Recipe
 from shoestring.data.source import TextSettings
 from shoestring.training.families.boosted.settings import BASELINE
 from shoestring.training.families.data_shape import DataShape, recipe_shape
+from shoestring.training.families.gpu_needs import NO_GPU
 from shoestring.training.families.registry import family_of, whole_training
 
 FAMILY_STAGES = ("train", "evaluate", "predict")
@@ -33,7 +34,8 @@ class RecipeNeeds:
 
     `row_bytes`: of the input of the first stage of a question, whose later ones are computed from it; `rows`:
     of this input. `tables`: the sizes of its tables, until they are encoded. `encoding`: of the data set,
-    once it is encoded. `has_baseline`: the store has that of the evaluation.
+    once it is encoded. `has_baseline`: the store has that of the evaluation. `on_gpus`: networks may be
+    trained on GPUs.
     """
 
     recipe: Recipe
@@ -42,6 +44,7 @@ class RecipeNeeds:
     encoding: Encoding | None = None
     tables: TableSizes = NO_TABLES
     has_baseline: bool = False
+    on_gpus: bool = True
 
     @cached_property
     def shape(self) -> DataShape:
@@ -65,6 +68,7 @@ class RecipeNeeds:
             need = with_tables(need, recipe, self.tables, self.rows)
         if need.stage == "train":
             need = family_of(recipe.train).train_need(need, self.shape)
+            need = need if self.on_gpus else need.model_copy(update=NO_GPU)
         if need.stage == "evaluate":
             need = self._evaluation(family_of(recipe.train).evaluate_need(need, self.shape))
         if need.stage == "predict":

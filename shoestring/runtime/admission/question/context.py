@@ -146,6 +146,7 @@ def read_context(world: World, request: StageRequest) -> QuestionContext:
         size.encoding,
         size.tables,
         has_baseline=is_evaluation and has_baseline(world, work),
+        on_gpus=world.trains_on_gpus,
     )
     limited = tuple(map(recipe_needs.of_stage, request.needs))
     known = known_receipts(store, request.run_id, [each.stage for each in limited], request.began_at)

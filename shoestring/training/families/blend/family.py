@@ -11,6 +11,7 @@ from shoestring.training.contracts import Learner, Predictor
 from shoestring.training.families.blend.settings import BlendSettings
 from shoestring.training.families.blend.stored import put_together, taken_apart
 from shoestring.training.families.data_shape import DataShape
+from shoestring.training.families.gpu_needs import NO_GPU
 from shoestring.training.families.registry import family_of, whole_training
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class BlendFamily:
         reads = "shuffled" if any(each.reads == "shuffled" for each in needs) else needs[-1].reads
         memory = max(each.memory_bytes_per_row for each in needs)
         return needs[-1].model_copy(
-            update={"setup_s": round(setup_s, 3), "reads": reads, "memory_bytes_per_row": memory}
+            update={"setup_s": round(setup_s, 3), "reads": reads, "memory_bytes_per_row": memory, **NO_GPU}
         )
 
     def evaluate_need(self, need: Need, shape: DataShape) -> Need:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from shoestring.core.types import Need
 from shoestring.training.contracts import Learner, Predictor
 from shoestring.training.families.data_shape import DataShape
+from shoestring.training.families.gpu_needs import StepSize, on_gpu
 from shoestring.training.families.image_net.layers import layers_of
 from shoestring.training.families.image_net.settings import ImageNetSettings
 from shoestring.training.families.registry import OneFile
@@ -27,6 +28,9 @@ MEMORY_GB, TRAIN_COPIES = 0.7, 6
 """The memory of any training, and the copies of each value of the maps of a batch: of the convolution, its
 normalisation and its ReLU, and their gradients."""
 
+OPERATIONS, LAYER_OPERATIONS = 76, 21
+"""Operations of a step: in any case, and for each layer."""
+
 
 class ImageNetFamily(OneFile[ImageNetSettings]):
     """A convolutional network. A `Family`."""
@@ -41,8 +45,14 @@ class ImageNetFamily(OneFile[ImageNetSettings]):
         micros = TRAIN_US + TRAIN_PIXEL_US * shape.pixels
         micros += TRAIN_VALUE_US * values + TRAIN_PRODUCT_US * products
         memory_gb = MEMORY_GB + 4 * TRAIN_COPIES * self.settings.batch_rows * values / 1e9
+        batch, operations = self.settings.batch_rows, OPERATIONS + LAYER_OPERATIONS * len(layers)
+        size = StepSize(products, values, operations, shape.pixels, batch)
         return need.model_copy(
-            update={"cpu_us_per_row": round(micros, 3), "memory_fixed_gb": round(memory_gb, 3)}
+            update={
+                "cpu_us_per_row": round(micros, 3),
+                "memory_fixed_gb": round(memory_gb, 3),
+                **on_gpu(size, TRAIN_COPIES),
+            }
         )
 
     def evaluate_need(self, need: Need, shape: DataShape) -> Need:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from shoestring.core.types import Need
 from shoestring.training.contracts import Learner, Predictor
 from shoestring.training.families.data_shape import DataShape
+from shoestring.training.families.gpu_needs import StepSize, on_gpu
 from shoestring.training.families.registry import OneFile
 from shoestring.training.families.table_net.settings import TableNetSettings
 
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
 BASE_US, CATEGORY_US, NUMBER_US, UNIT_US, WEIGHT_US = 4.0, 0.62, 0.04, 0.009, 8.5e-5
 """Microseconds of a reference core for a row: in any case, for each category, number, hidden unit and weight,
 with validations and checkpoints. `bench/family_cost.py` measures them."""
+
+OPERATIONS, CATEGORY_OPERATIONS, LAYER_OPERATIONS, VALUE_COPIES = 67, 12, 30, 10
+"""Operations of a step: in any case, for each category and each hidden layer; and the copies of each value
+that are kept for the backward pass."""
 
 
 class TableNetFamily(OneFile[TableNetSettings]):
@@ -30,7 +35,16 @@ class TableNetFamily(OneFile[TableNetSettings]):
         features = CATEGORY_US * len(shape.cardinalities) + NUMBER_US * shape.numbers
         layers = UNIT_US * sum(self.settings.hidden) + WEIGHT_US * self._weights(shape)
         micros = BASE_US + features + layers
-        return need.model_copy(update={"cpu_us_per_row": round(micros, 3)})
+        size = StepSize(
+            products=self._weights(shape),
+            values=shape.numbers * (self.settings.bins + 1) + shape.pixels + sum(self.settings.hidden),
+            operations=OPERATIONS
+            + CATEGORY_OPERATIONS * len(shape.cardinalities)
+            + LAYER_OPERATIONS * len(self.settings.hidden),
+            row_bytes=4 * (shape.numbers + len(shape.cardinalities)) + shape.pixels,
+            batch_rows=self.settings.batch_rows,
+        )
+        return need.model_copy(update={"cpu_us_per_row": round(micros, 3), **on_gpu(size, VALUE_COPIES)})
 
     def evaluate_need(self, need: Need, shape: DataShape) -> Need:
         return need

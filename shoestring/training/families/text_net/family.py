@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from shoestring.core.types import Need
 from shoestring.training.contracts import Learner, Predictor
 from shoestring.training.families.data_shape import DataShape
+from shoestring.training.families.gpu_needs import StepSize, on_gpu
 from shoestring.training.families.registry import OneFile
 from shoestring.training.families.text_needs import (
     EVALUATE_LOGIT_COPIES,
@@ -27,6 +28,13 @@ the default net, whose 4 layers have 64 units. `bench/family_cost.py` measures t
 DEFAULT_WEIGHTS = 4 * 2 * 64 * 64
 """The weights of the layers of the default net."""
 
+NGRAM_UNITS, VALUE_COPIES = 128, 8
+"""The width of the n-grams of a token, and the copies of the units of a layer that are kept for the backward
+pass."""
+
+OPERATIONS, LAYER_OPERATIONS = 165, 40
+"""Operations of a step: in any case, and for each layer."""
+
 
 class TextNetFamily(OneFile[TextNetSettings]):
     """A causal network. A `Family`."""
@@ -36,7 +44,16 @@ class TextNetFamily(OneFile[TextNetSettings]):
 
     def train_need(self, need: Need, shape: DataShape) -> Need:
         logits = TRAIN_LOGIT_COPIES * self.settings.batch_rows
-        return self._need(need, shape, TRAIN_TOKEN_US, TRAIN_LOGIT_US, logits)
+        units, layers = self.settings.hidden[0], len(self.settings.hidden)
+        size = StepSize(
+            products=shape.row_tokens * units * (NGRAM_UNITS + 2 * layers * units + shape.vocabulary),
+            values=shape.row_tokens * (VALUE_COPIES * layers * units + TRAIN_LOGIT_COPIES * shape.vocabulary),
+            operations=OPERATIONS + LAYER_OPERATIONS * layers,
+            row_bytes=2 * shape.row_tokens,
+            batch_rows=self.settings.batch_rows,
+        )
+        need = self._need(need, shape, TRAIN_TOKEN_US, TRAIN_LOGIT_US, logits)
+        return need.model_copy(update=on_gpu(size, 1))
 
     def evaluate_need(self, need: Need, shape: DataShape) -> Need:
         return self._need(need, shape, EVALUATE_TOKEN_US, EVALUATE_LOGIT_US, EVALUATE_LOGIT_COPIES)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from shoestring.core.types import Need
 from shoestring.training.contracts import Learner, Predictor
 from shoestring.training.families.data_shape import DataShape
+from shoestring.training.families.gpu_needs import StepSize, on_gpu
 from shoestring.training.families.registry import OneFile
 from shoestring.training.families.text_needs import (
     EVALUATE_LOGIT_COPIES,
@@ -30,6 +31,9 @@ EVALUATE_SHARE = 0.3
 UNIT_COPIES = 20
 """Copies of the units of a token that a layer keeps for the backward pass, with its feed-forward net."""
 
+OPERATIONS, LAYER_OPERATIONS = 184, 149
+"""Operations of a step: in any case, and for each layer."""
+
 
 class TransformerFamily(OneFile[TransformerSettings]):
     """A decoder-only transformer. A `Family`."""
@@ -43,7 +47,16 @@ class TransformerFamily(OneFile[TransformerSettings]):
         values = settings.layers * (UNIT_COPIES * settings.width + 2 * pairs)
         memory_gb = text_memory_gb(shape, TRAIN_LOGIT_COPIES * batch)
         memory_gb += 4 * batch * shape.row_tokens * values / 1e9
-        return self._with(need, self._token_us(shape) * shape.row_tokens, memory_gb)
+        logits = shape.vocabulary * settings.width
+        size = StepSize(
+            products=shape.row_tokens * (self._products(shape) + logits),
+            values=shape.row_tokens * (values + TRAIN_LOGIT_COPIES * shape.vocabulary),
+            operations=OPERATIONS + LAYER_OPERATIONS * settings.layers,
+            row_bytes=2 * shape.row_tokens,
+            batch_rows=batch,
+        )
+        need = self._with(need, self._token_us(shape) * shape.row_tokens, memory_gb)
+        return need.model_copy(update=on_gpu(size, 1))
 
     def evaluate_need(self, need: Need, shape: DataShape) -> Need:
         micros = EVALUATE_SHARE * self._token_us(shape) * shape.row_tokens
@@ -66,12 +79,17 @@ class TransformerFamily(OneFile[TransformerSettings]):
         window = self.settings.window
         return shape.row_tokens if window is None else min(2 * window, shape.row_tokens)
 
+    def _products(self, shape: DataShape) -> int:
+        """Return the products of weights and of attention for a token, without its logits."""
+        settings, width = self.settings, self.settings.width
+        weights = (4 + 2 * settings.feed_forward) * width * width
+        return settings.layers * (weights + 2 * width * self._attended(shape))
+
     def _token_us(self, shape: DataShape) -> float:
         """Return the microseconds of a token in training."""
         settings, width = self.settings, self.settings.width
-        weights = (4 + 2 * settings.feed_forward) * width * width
-        products = settings.layers * (weights + 2 * width * self._attended(shape))
-        micros = TRAIN_TOKEN_US + TRAIN_UNIT_US * settings.layers * width + TRAIN_PRODUCT_US * products
+        micros = TRAIN_TOKEN_US + TRAIN_UNIT_US * settings.layers * width
+        micros += TRAIN_PRODUCT_US * self._products(shape)
         return micros + TRAIN_LOGIT_US * shape.vocabulary * width / 64
 
     def _with(self, need: Need, micros: float, memory_gb: float) -> Need:
