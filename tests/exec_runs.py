@@ -26,6 +26,13 @@ START_S = 20.0
 GRACE_S = 0.5
 
 
+def torch_starts_s() -> float:
+    """Return the seconds in which a process imports PyTorch now: a busy machine takes many times as long."""
+    began_s = time.monotonic()
+    subprocess.run([PYTHON, "-c", "import torch"], check=True)
+    return time.monotonic() - began_s
+
+
 @dataclass
 class Exec:
     """A folder with a store and the scripts of its commands. `wall_s`: of the last command, from outside.

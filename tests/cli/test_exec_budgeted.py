@@ -9,7 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from exec_runs import PYTHON, Exec
+from exec_runs import PYTHON, Exec, torch_starts_s
 
 pytestmark = pytest.mark.slow
 
@@ -51,7 +51,7 @@ def budget_of(on: Exec, seconds: float) -> str:
 
 
 def test_a_budgeted_script_is_annealed_at_the_end_of_its_money(on: Exec) -> None:
-    usd = budget_of(on, 13)
+    usd = budget_of(on, 9 + 2 * torch_starts_s())
     assert on.run("--budget", usd, "--grace", "2", "--", PYTHON, on.script("fit.py", SCRIPT)) == 0, on.err
     rates = json.loads(on.wait_for("rates.json"))
     last = rates[-max(1, len(rates) // 20) :]
@@ -63,7 +63,7 @@ def test_a_budgeted_script_is_annealed_at_the_end_of_its_money(on: Exec) -> None
 
 
 def test_a_killed_budgeted_script_resumes_from_its_checkpoint_in_the_same_run(on: Exec) -> None:
-    usd = budget_of(on, 20)
+    usd = budget_of(on, 12 + 4 * torch_starts_s())
     process = on.start("--budget", usd, "--grace", "3", "--", PYTHON, on.script("fit.py", SCRIPT))
     on.wait_for("began")
     time.sleep(1)

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from exec_runs import PYTHON, Exec
+from exec_runs import PYTHON, Exec, torch_starts_s
 
 from shoestring.core.receipt import Receipt
 from shoestring.runtime.open_world import open_world
@@ -134,7 +134,8 @@ def test_a_process_in_the_background_holds_no_command_open_that_ends_by_itself(o
 def test_a_loop_that_asks_whether_to_stop_uses_its_budget_and_writes_its_results_in_the_grace(
     on: Exec,
 ) -> None:
-    assert run_for(on, 13, 4, PYTHON, on.script("train.py", WHILE)) == 0, on.err
+    seconds = 9 + 2 * torch_starts_s()
+    assert run_for(on, seconds, 4, PYTHON, on.script("train.py", WHILE)) == 0, on.err
     steps, share_gone = json.loads((on.folder / "steps.json").read_text())
     # How many steps its seconds buy is up to the machine.
     assert steps and share_gone == 1
@@ -143,6 +144,7 @@ def test_a_loop_that_asks_whether_to_stop_uses_its_budget_and_writes_its_results
 
 def test_torchrun_of_two_is_done_with_its_model_exported(on: Exec) -> None:
     argv = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-    assert run_for(on, 22, 5, PYTHON, *argv, on.script("ranks.py", RANKS)) == 0, on.err
+    seconds = 13 + 4 * torch_starts_s()
+    assert run_for(on, seconds, 5, PYTHON, *argv, on.script("ranks.py", RANKS)) == 0, on.err
     assert is_annealed(json.loads((on.folder / "rates.json").read_text()))
     assert last_receipt(on).status == "done"
