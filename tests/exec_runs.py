@@ -9,6 +9,7 @@ import sys
 import time
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,12 @@ def torch_starts_s() -> float:
     began_s = time.monotonic()
     subprocess.run([PYTHON, "-c", "import torch"], check=True)
     return time.monotonic() - began_s
+
+
+@cache
+def import_command_line() -> None:
+    """Wait once for the imports of the server of commands, which are in no command's time."""
+    warm_server().run(["--version"], {**os.environ}, 120)
 
 
 @dataclass
@@ -75,6 +82,7 @@ class Exec:
 
     def run(self, *words: str) -> int:
         """Run a command line to its end; return its exit code."""
+        import_command_line()
         began_s = time.monotonic()
         process = self.start_fresh(*words) if self.is_fresh else self.start(*words)
         self.out, self.err = process.communicate(timeout=120)
@@ -98,6 +106,15 @@ class Exec:
     @property
     def run_id(self) -> str:
         return self.receipts()[-1].run_id
+
+    def usd_of(self, seconds: float) -> str:
+        """Return the cost of some seconds at the price of the last attempt."""
+        return f"{float(self.receipts()[-1].prices[0].usd_per_hour) * seconds / 3600:.6f}"
+
+    def usd_to_resume(self) -> str:
+        """The budget of a run whose next attempt may start twice as slowly as the last one did."""
+        receipt = self.receipts()[-1]
+        return str(receipt.spent_usd + Decimal(self.usd_of(2 * receipt.seconds + 8)))
 
     def wall_usd(self) -> Decimal:
         """What the last command cost by the clock on the wall."""

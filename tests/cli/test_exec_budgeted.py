@@ -47,11 +47,11 @@ def on(tmp_path: Path, laptop: Path) -> Iterator[Exec]:
 
 def budget_of(on: Exec, seconds: float) -> str:
     assert on.short("1", "true") == 0
-    return f"{float(on.receipts()[-1].prices[0].usd_per_hour) * seconds / 3600:.6f}"
+    return on.usd_of(seconds)
 
 
 def test_a_budgeted_script_is_annealed_at_the_end_of_its_money(on: Exec) -> None:
-    usd = budget_of(on, 9 + 2 * torch_starts_s())
+    usd = budget_of(on, 9 + 3 * torch_starts_s())
     assert on.run("--budget", usd, "--grace", "2", "--", PYTHON, on.script("fit.py", SCRIPT)) == 0, on.err
     rates = json.loads(on.wait_for("rates.json"))
     last = rates[-max(1, len(rates) // 20) :]
@@ -63,13 +63,14 @@ def test_a_budgeted_script_is_annealed_at_the_end_of_its_money(on: Exec) -> None
 
 
 def test_a_killed_budgeted_script_resumes_from_its_checkpoint_in_the_same_run(on: Exec) -> None:
-    usd = budget_of(on, 12 + 4 * torch_starts_s())
+    usd = budget_of(on, 60)
     process = on.start("--budget", usd, "--grace", "3", "--", PYTHON, on.script("fit.py", SCRIPT))
     on.wait_for("began")
     time.sleep(1)
     process.terminate()
     _, err = process.communicate(timeout=40)
     assert "it resumes from its" in err, err
+    usd = on.usd_to_resume()
     assert on.run("--resume", on.run_id, "--budget", usd) == 0, on.err
     rates = json.loads(on.wait_for("rates.json"))
     first, second = on.receipts()[-2:]

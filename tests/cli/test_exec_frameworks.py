@@ -99,9 +99,9 @@ def test_a_killed_framework_continues_in_the_same_run_and_ends_annealed(
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     on = Exec(tmp_path, laptop)
     assert on.short("1", "true") == 0
-    usd = f"{float(on.receipts()[-1].prices[0].usd_per_hour) * 30 / 3600:.6f}"
     name = on.script("fit.py", script)
-    assert on.run("--budget", usd, "--grace", "3", "--", PYTHON, name) == 128 + 9, on.err
+    assert on.run("--budget", on.usd_of(60), "--grace", "3", "--", PYTHON, name) == 128 + 9, on.err
+    usd = on.usd_to_resume()
     assert on.run("--resume", on.run_id, "--budget", usd) == 0, on.err
     rates, steps = json.loads(on.wait_for("rates.json"))
     saved = int((tmp_path / "killed").read_text().split("-")[1].split(".")[0])

@@ -134,7 +134,7 @@ def test_a_process_in_the_background_holds_no_command_open_that_ends_by_itself(o
 def test_a_loop_that_asks_whether_to_stop_uses_its_budget_and_writes_its_results_in_the_grace(
     on: Exec,
 ) -> None:
-    seconds = 9 + 2 * torch_starts_s()
+    seconds = 9 + 3 * torch_starts_s()
     assert run_for(on, seconds, 4, PYTHON, on.script("train.py", WHILE)) == 0, on.err
     steps, share_gone = json.loads((on.folder / "steps.json").read_text())
     # How many steps its seconds buy is up to the machine.
@@ -144,7 +144,7 @@ def test_a_loop_that_asks_whether_to_stop_uses_its_budget_and_writes_its_results
 
 def test_torchrun_of_two_is_done_with_its_model_exported(on: Exec) -> None:
     argv = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-    seconds = 13 + 4 * torch_starts_s()
+    seconds = 13 + 6 * torch_starts_s()
     assert run_for(on, seconds, 5, PYTHON, *argv, on.script("ranks.py", RANKS)) == 0, on.err
     assert is_annealed(json.loads((on.folder / "rates.json").read_text()))
     assert last_receipt(on).status == "done"
