@@ -27,7 +27,8 @@ from shoestring.config.adaptation import AdaptationLimits
 from shoestring.core.datasets import Encoding, Feature
 from shoestring.core.interfaces import Clock
 from shoestring.data.formats.readers import EncodedRows
-from shoestring.data.loading.samples import Collator, SampleReader, Samples
+from shoestring.data.loading.gathering import gather_samples
+from shoestring.data.loading.samples import Collator, SampleReader
 from shoestring.spending.meter import Meter
 from shoestring.training.contracts import Deferred, Feed, Progress, StepPlan, ValidationRows, Weights
 from shoestring.training.families.table_net.settings import TableNetSettings
@@ -46,14 +47,12 @@ class IdleLearner:
     """
 
     batch_rows = BATCH_ROWS
-    by_rounds = False
+    by_rounds = queues_steps = False
+    gather = staticmethod(gather_samples)
 
     def __init__(self, clock: Clock, step_s: float = 0.0) -> None:
         self._clock, self._step_s = clock, step_s
         self.steps, self.called_s = 0, 0.0
-
-    def prepare(self, samples: Samples) -> Samples:
-        return samples
 
     def advance(self, plan: StepPlan, feed: Feed) -> Progress:
         began_s = time.thread_time()

@@ -83,17 +83,19 @@ class SpendForecast(Record):
     left_s: float | None = Field(description="null: neither ends it")
 
 
-Bottleneck = Literal["read", "decode", "compute"]
+Bottleneck = Literal["read", "decode", "transfer", "compute"]
 
 
 class TimeShares(Record):
-    """Where the time of a trainer went: it waited for rows to be read, or decoded into samples, or computed.
+    """Where the time of a trainer went: it waited for rows to be read, decoded into samples, or moved to its
+    device, or computed.
 
-    The three add up to 1.
+    They add up to 1.
     """
 
     read: float
     decode: float
+    transfer: float = 0.0
     compute: float
 
     @property
@@ -101,10 +103,11 @@ class TimeShares(Record):
         """Computing, unless the trainer waited for more than a tenth of the time."""
         if self.compute >= 1 - MAX_WAIT_SHARE:
             return "compute"
-        return "read" if self.read >= self.decode else "decode"
+        waits: tuple[Bottleneck, ...] = ("read", "decode", "transfer")
+        return max(waits, key=self.share_of)
 
     def share_of(self, part: Bottleneck) -> float:
-        return {"read": self.read, "decode": self.decode, "compute": self.compute}[part]
+        return float(getattr(self, part))
 
 
 class ResourceUsage(Record):

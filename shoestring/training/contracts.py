@@ -17,16 +17,16 @@ from shoestring.config.guardrails import GuardrailAction, Guardrails
 from shoestring.core.receipt import AdaptationChange, Lever, SpendForecast, TimeShares
 
 if TYPE_CHECKING:
-    from shoestring.data.loading.loader import Batch, Divisible
-    from shoestring.data.loading.samples import Array, Samples
+    from shoestring.data.loading.gathering import GatheredSamples
+    from shoestring.data.loading.loader import Batch
+    from shoestring.data.loading.samples import Array, Positions, SampleReader, Samples
 
 VALIDATIONS_PER_EPOCH = 2
 MIN_RELATIVE_GAIN = 0.0005
 """The relative improvement that counts as one, where validation has many independent units."""
 MIN_STEPS_PER_EPOCH, MIN_BATCH_ROWS = 32, 16
 """A small table gets smaller batches, so that an epoch has at least this many steps, where the family does
-not name another number, but no smaller than this.
-"""
+not name another number, but no smaller than this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +145,7 @@ class Progress(NamedTuple):
 
 
 class Feed(Protocol):
-    """Gives a learner the samples of an epoch, in the order of the training, as `Learner.prepare` makes
-    them."""
+    """Gives a learner the samples of an epoch in the order of the training, from `Learner.gather`."""
 
     def next_batch(self, max_rows: int) -> Batch:
         """Return the next samples, fewer than `max_rows` at the end of an epoch."""
@@ -189,14 +188,15 @@ class Learner(Protocol):
     """A model that learns. The only part of a training that knows the model and its framework.
 
     `batch_rows`: the rows of a step, until the controller changes them. `by_rounds`: each step is one round
-    over all rows.
+    over all rows. `queues_steps`: a device computes steps after `advance` has returned.
     """
 
     batch_rows: int
     by_rounds: bool
+    queues_steps: bool
 
-    def prepare(self, samples: Samples) -> Divisible:
-        """Return samples as `advance` reads them. The threads that load them call it."""
+    def gather(self, rows: SampleReader, samples: Positions) -> GatheredSamples:
+        """Return samples of train as `advance` reads them. The threads that load them call it."""
         ...
 
     def advance(self, plan: StepPlan, feed: Feed) -> Progress:

@@ -54,7 +54,7 @@ class Training(Session):
 
     def _loader(self) -> Loader:
         task = self.task
-        return Loader(task.train, self.state.cursor, prepare=self.learner.prepare, threads=task.cores)
+        return Loader(task.train, self.state.cursor, gather=self.learner.gather, threads=task.cores)
 
     def _make_steps(self, loader: Loader) -> OpenWindow:
         """Make the steps of a window. The first windows are short: until then the throughput is a guess.
@@ -74,15 +74,15 @@ class Training(Session):
             plan = controller.plan(at)
             done = self.learner.advance(plan, loader)
             losses = done.loss if losses is None or done.loss is None else losses + done.loss
-            at, steps, step_began_s, now_s = at.after(done.samples), steps + 1, now_s, measured.now_s()
+            at, steps = at.after(done.samples), steps + 1
+            now_s = measured.step_end_s(began_s, now_s, steps)
             state.samples = at.samples
             state.is_shaped_by_budget = state.is_shaped_by_budget or plan.is_shaped_by_budget
-            measured.guard.record_step(now_s - step_began_s)
             if self.should_stop() or not measured.guard.may_step(now_s) or controller.is_finished(at):
                 break
             if at.samples % every == 0 or (steps >= min_steps and now_s >= ends_s):
                 break
-        # A device may still compute the last steps: reading their losses waits for them.
+        # Reading the losses waits for the steps that a device still computes.
         loss = None if losses is None else float(losses) / steps
         window.steps = Window(at.samples - window.began_samples, measured.now_s() - began_s, steps)
         window.rate = plan.rate

@@ -3,10 +3,11 @@ and checkpoints take."""
 
 from __future__ import annotations
 
+import math
 from decimal import Decimal
 
 from shoestring.core.receipt import TimeShares
-from shoestring.data.loading.loader import LoaderTimes
+from shoestring.data.loading.gathering import NO_SECONDS, LoaderTimes
 from shoestring.spending.guard import Guard
 from shoestring.training.contracts import NO_STEPS, RunPosition, Signals, Window
 from shoestring.training.control.step_costs import StepCosts
@@ -18,7 +19,7 @@ from shoestring.training.training_state import TrainingState
 FIRST_STEP_S, STEP_PER_VALIDATION = 0.2, 6.0
 # The times for which the bottleneck is named.
 TIMES_WINDOW_S = 5.0
-NO_TIMES = LoaderTimes(0, 0, 0, 0)
+NO_TIMES = LoaderTimes(0, 0, NO_SECONDS)
 
 
 def first_step_s(validation_row_s: float, batch_rows: int) -> float:
@@ -29,9 +30,16 @@ def first_step_s(validation_row_s: float, batch_rows: int) -> float:
 class Measurements:
     """The measurements of one start so far. Moments are those of the task's clock."""
 
-    def __init__(self, task: TrainingTask, state: TrainingState, costs: StepCosts, step_s: float) -> None:
-        """`step_s`: the expected seconds of the first step."""
-        self._task, self._state, self.costs = task, state, costs
+    def __init__(
+        self,
+        task: TrainingTask,
+        state: TrainingState,
+        costs: StepCosts,
+        step_s: float,
+        queues_steps: bool,
+    ) -> None:
+        """`step_s`: the expected seconds of the first step. `queues_steps`: of the learner."""
+        self._task, self._state, self.costs, self._queues_steps = task, state, costs, queues_steps
         self.guard = Guard(task.meter, step_s=step_s, exit_s=costs.reserved_s)
         self.started_s = self.saved_s = task.clock.monotonic_s()
         self.steps = NO_STEPS
@@ -76,9 +84,28 @@ class Measurements:
     def may_step(self) -> bool:
         return self.guard.may_step(self.now_s())
 
+    def step_end_s(self, began_s: float, before_s: float, steps: int) -> float:
+        """Return the moment at which the last of some steps ends, and record its time.
+
+        A device ends the queued ones later than now. They are expected at the pace of earlier windows; before
+        the first, a step has no end that is known: infinity.
+
+        Args:
+            began_s: the begin of the first of them.
+            before_s: the begin of the last one.
+            steps: their number.
+        """
+        now_s = self.now_s()
+        if self._queues_steps:
+            return max(now_s, began_s + steps * (_mean_step_s(self.steps) or math.inf))
+        self.guard.record_step(now_s - before_s)
+        return now_s
+
     def record_window(self, window: Window, times: LoaderTimes) -> None:
         """Record the steps of a window, and the loader's times after it."""
         self.steps, self.times = self.steps.joined(window), times
+        if self._queues_steps:
+            self.guard.record_step(_mean_step_s(window))
         if times.elapsed_s - self._times_began.elapsed_s >= TIMES_WINDOW_S:
             self.time_shares, self._times_began = times.shares_since(self._times_began), times
 
@@ -101,3 +128,7 @@ class Measurements:
         own_s = meter.seconds_at_current_price(self.started_s, now_s)
         before_usd = max(Decimal(0), state.spent_usd - self._task.earlier.spent_usd_at_end)
         return float(before_usd / price) * 3600 + own_s
+
+
+def _mean_step_s(window: Window) -> float:
+    return window.seconds / window.steps if window.steps else 0.0

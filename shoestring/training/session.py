@@ -96,7 +96,7 @@ class Session:
         )
         self.start_samples = self.state.samples
         step_s = first_step_s(row_s, self.state.controller.batch_rows)
-        self.measured = Measurements(task, self.state, costs, step_s)
+        self.measured = Measurements(task, self.state, costs, step_s, learner.queues_steps)
         self.forecast: SpendForecast | None = None
         self._reported_s = -math.inf
         self.is_stopping = False
@@ -122,6 +122,9 @@ class Session:
     def _estimate_validation_s(self) -> float:
         """Return the estimated seconds of a validation of the whole split, measured on a part of it."""
         clock, rows = self.task.clock, self.task.validation
+        if self.learner.queues_steps:
+            # The first use of a device takes seconds, whatever it computes.
+            self.learner.validate(ValidationShare(rows.subset(np.arange(1)), self.task.seed), "averaged")
         started_s = clock.monotonic_s()
         part = rows.subset(np.arange(min(SIZING_ROWS, len(rows))))
         self.learner.validate(ValidationShare(part, self.task.seed), "averaged")

@@ -173,6 +173,12 @@ def test_the_page_tells_where_the_time_of_the_training_went(tmp_path: Path) -> N
         "It computed for 97% of its time, and waited 2% for rows to be read and 1% for them to be decoded "
         "(bottleneck: compute)."
     ) in Page(page(read_run_story(run.store, RUN_ID))).text
+    moved = TimeShares(read=0.02, decode=0.01, transfer=0.17, compute=0.8)
+    run.put("curve.json", curve.model_copy(update={"time_shares": moved}))
+    assert (
+        "waited 2% for rows to be read, 1% for them to be decoded and 17% for them to be moved to the GPU "
+        "(bottleneck: transfer)."
+    ) in Page(page(read_run_story(run.store, RUN_ID))).text
 
 
 def test_a_refused_run_shows_the_smallest_budget_and_the_command_for_it(tmp_path: Path) -> None:

@@ -51,13 +51,13 @@ def test_the_bottleneck_of_a_running_training_is_shown_with_its_share(tmp_path: 
     run = running(tmp_path)
     (path,) = tmp_path.glob("runs/*/heartbeats/train-1.json")
     beat = Heartbeat.model_validate_json(path.read_bytes())
-    shares = TimeShares(read=0.31, decode=0.08, compute=0.61)
+    shares = TimeShares(read=0.02, decode=0.06, transfer=0.31, compute=0.61)
     run.store.put(
         str(path.relative_to(tmp_path)), record_bytes(beat.model_copy(update={"time_shares": shares}))
     )
-    assert f"running ({beat.phase}; read 31%)" in rendered(run, 130)
+    assert f"running ({beat.phase}; transfer 31%)" in rendered(run, 130)
     (line,) = [each for each in LiveView(run.store, RUN_ID, run.clock).stage_lines if each.time_shares]
-    assert line.as_json()["time_shares"] == {"read": 0.31, "decode": 0.08, "compute": 0.61}
+    assert line.as_json()["time_shares"] == shares.model_dump()
 
 
 class Terminal(io.StringIO):

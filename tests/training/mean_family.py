@@ -10,6 +10,7 @@ import numpy as np
 from shoestring.core.datasets import Encoding
 from shoestring.core.types import Need
 from shoestring.data.families import LearnerSettings
+from shoestring.data.loading.gathering import gather_samples
 from shoestring.data.loading.samples import Array, Samples
 from shoestring.training.contracts import Deferred, Feed, Progress, StepPlan, ValidationRows, Weights
 from shoestring.training.families.data_shape import DataShape
@@ -36,18 +37,16 @@ class MeanFamily(OneFile[MeanSettings]):
     def learner(self, task: TrainingTask) -> MeanLearner:
         return MeanLearner(self.settings.batch_rows)
 
-    def predictor(self, encoding: Encoding, weights: bytes) -> MeanPredictor:
+    def predictor(self, encoding: Encoding, weights: bytes, device: str = "cpu") -> MeanPredictor:
         return MeanPredictor(weights)
 
 
 class MeanLearner:
-    by_rounds = False
+    by_rounds = queues_steps = False
+    gather = staticmethod(gather_samples)
 
     def __init__(self, batch_rows: int) -> None:
         self.batch_rows, self.total, self.rows = batch_rows, 0.0, 0
-
-    def prepare(self, samples: Samples) -> Samples:
-        return samples
 
     def advance(self, plan: StepPlan, feed: Feed) -> Progress:
         target = feed.next_batch(plan.rows).samples["target"]

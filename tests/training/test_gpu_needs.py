@@ -29,6 +29,7 @@ from shoestring.training.families.table_net.learner import TableNetKind
 from shoestring.training.families.table_net.settings import TableNetSettings
 from shoestring.training.families.text_net.settings import TextNetSettings
 from shoestring.training.families.transformer.settings import TransformerSettings
+from shoestring.training.frameworks.torch_.device import Device
 from shoestring.training.frameworks.torch_.net_kind import NetKind
 from shoestring.training.frameworks.torch_.net_learner import NetLearner
 
@@ -74,7 +75,7 @@ def transformer(layers: int) -> tuple[NetKind, Samples, DataShape]:
 
 
 def counted(kind: NetKind, given: Samples) -> int:
-    learner = NetLearner(kind, given, len(given), device="meta")
+    learner = NetLearner(kind, given, len(given), Device("meta", 0))
     batch = learner.prepare(given).part(0, 16)
     learner.step(batch, 0.01)
     with Operations() as found:

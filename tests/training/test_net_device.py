@@ -30,6 +30,7 @@ from shoestring.training.families.image_net.learner import ImageNetKind
 from shoestring.training.families.image_net.settings import ImageNetSettings
 from shoestring.training.families.table_net.learner import TableNetKind
 from shoestring.training.families.text_net.settings import TextNetSettings
+from shoestring.training.frameworks.torch_.device import Device
 from shoestring.training.frameworks.torch_.net_kind import NetKind
 from shoestring.training.frameworks.torch_.net_learner import NetLearner
 
@@ -59,6 +60,7 @@ def _devices(values: Any) -> set[str]:
 
 ROWS = table(256, 0)
 TABLE = encoding_of(ROWS)
+TINY_TABLE = TableNetKind(TABLE, TINY)
 
 
 def weighted() -> tuple[Encoding, Samples]:
@@ -135,7 +137,7 @@ def test_the_watch_sees_what_a_step_must_not_do() -> None:
 @pytest.mark.parametrize("name", kinds())
 def test_a_step_stays_on_its_device_and_waits_for_nothing(name: str) -> None:
     kind, given = kinds()[name]
-    learner = NetLearner(kind, given, len(given), device="meta")
+    learner = NetLearner(kind, given, len(given), Device("meta", 0))
     rows = learner.prepare(given)
     assert {each.device.type for each in (*rows.inputs, *rows.targets)} == {"meta"}
     learner.seen = 10 * len(given)  # Images are moved by now.
@@ -149,7 +151,7 @@ def test_a_step_stays_on_its_device_and_waits_for_nothing(name: str) -> None:
 
 
 def test_a_block_is_copied_to_the_device_once_and_batches_are_parts_of_it() -> None:
-    learner = NetLearner(TableNetKind(TABLE, TINY), samples(ROWS), len(ROWS), device="meta")
+    learner = NetLearner(TINY_TABLE, samples(ROWS), len(ROWS), Device("meta", 0))
     copies = list[int]()
     made = learner.device.rows
 
@@ -160,7 +162,7 @@ def test_a_block_is_copied_to_the_device_once_and_batches_are_parts_of_it() -> N
     learner.device.rows = counted  # type: ignore[method-assign]
     small = 3 * 100 * ROWS.dtype.itemsize
     with (
-        Loader(reader(ROWS), SampleCursor(seed=0), prepare=learner.prepare, prefetch_bytes=small) as loader,
+        Loader(reader(ROWS), SampleCursor(seed=0), gather=learner.gather, prefetch_bytes=small) as loader,
         OneDevice() as watched,
     ):
         for _ in range(20):
@@ -172,7 +174,10 @@ def test_a_block_is_copied_to_the_device_once_and_batches_are_parts_of_it() -> N
 def test_a_window_is_taken_back_also_to_the_beginning() -> None:
     """The draws of a step are a function of the seed and its number: the same ones are made again."""
     for learner, given in (
-        (NetLearner(TableNetKind(TABLE, TINY), samples(ROWS), len(ROWS), seed=5), samples(ROWS[:64])),
+        (
+            NetLearner(TableNetKind(TABLE, TINY), samples(ROWS), len(ROWS), Device("cpu", 5)),
+            samples(ROWS[:64]),
+        ),
         (image_learner(squares(64, 0), dropout=0.3, flip=True), squares(64, 0)),
     ):
         rows = learner.prepare(given)
@@ -190,7 +195,10 @@ def test_a_window_is_taken_back_also_to_the_beginning() -> None:
 def test_other_seeds_draw_other_masks() -> None:
     learners = [
         NetLearner(
-            TableNetKind(TABLE, TINY.model_copy(update={"dropout": 0.5})), samples(ROWS), 256, seed=seed
+            TableNetKind(TABLE, TINY.model_copy(update={"dropout": 0.5})),
+            samples(ROWS),
+            256,
+            Device("cpu", seed),
         )
         for seed in (0, 1)
     ]
@@ -205,4 +213,4 @@ def test_other_seeds_draw_other_masks() -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_a_placement_on_a_gpu_that_pytorch_does_not_find_is_refused_with_what_to_do() -> None:
     with pytest.raises(StageFailed, match=r"was placed on a GPU, and PyTorch 2\S+ (is built|for CUDA)"):
-        NetLearner(TableNetKind(TABLE, TINY), samples(ROWS), len(ROWS), device="cuda")
+        NetLearner(TINY_TABLE, samples(ROWS), len(ROWS), Device("cuda", 0))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -17,7 +20,8 @@ from training_bench import FREE, TINY
 from shoestring.data.loading.loader import Loader
 from shoestring.data.loading.samples import Samples
 from shoestring.data.loading.shuffle import SampleCursor
-from shoestring.training.contracts import Deferred, Feed, Progress, StepPlan
+from shoestring.spending.meter import Meter
+from shoestring.training.contracts import Deferred, Feed, Progress, StepPlan, ValidationRows, Weights
 from shoestring.training.families.table_net.learner import TableNetKind
 from shoestring.training.frameworks.torch_.net_kind import NetRows, Tensors
 from shoestring.training.frameworks.torch_.net_learner import NetLearner
@@ -46,7 +50,7 @@ def test_the_threads_that_load_the_rows_make_their_tensors() -> None:
             return super().targets(samples)
 
     learner = net_of(Watched(ENCODING, TINY))
-    with Loader(reader(ROWS), SampleCursor(seed=0), prepare=learner.prepare) as loader:
+    with Loader(reader(ROWS), SampleCursor(seed=0), gather=learner.gather) as loader:
         for _ in range(30):
             learner.advance(StepPlan(64, 1.0), loader)
     assert makers and all(name.startswith("loader") for name in makers)
@@ -57,7 +61,7 @@ def test_batches_of_tensors_are_those_of_samples_also_across_blocks() -> None:
     small = {"prefetch_bytes": 3 * 50 * ROWS.dtype.itemsize}
     with (
         Loader(reader(ROWS), SampleCursor(seed=3), **small) as plain,
-        Loader(reader(ROWS), SampleCursor(seed=3), prepare=learner.prepare, **small) as prepared,
+        Loader(reader(ROWS), SampleCursor(seed=3), gather=learner.gather, **small) as prepared,
     ):
         for _ in range(20):
             expected = learner.prepare(plain.next_batch(70).samples)
@@ -102,6 +106,77 @@ def test_the_losses_of_a_window_are_read_once(tmp_path: Path) -> None:
     assert learner.reads == [window.steps for window in windows]
     assert len(windows) < sum(learner.reads)
     assert {window.train_loss for window in windows} == {0.5}
+
+
+class Device:
+    """A device that computes the steps that it is given one after the other. `ends_s`: when it is ready."""
+
+    def __init__(self, clock: StillClock, step_s: Callable[[], float]) -> None:
+        self.clock, self.step_s, self.ends_s = clock, step_s, 0.0
+
+    def queue(self) -> None:
+        self.ends_s = max(self.ends_s, self.clock.monotonic_s()) + self.step_s()
+
+    def wait(self) -> None:
+        self.clock.sleep(max(0.0, self.ends_s - self.clock.monotonic_s()))
+
+
+@dataclass
+class QueuedLoss:
+    device: Device
+
+    def __add__(self, other: QueuedLoss) -> QueuedLoss:
+        return self
+
+    def __float__(self) -> float:
+        self.device.wait()
+        return 0.5
+
+
+class QueueingLearner(IdleLearner):
+    """Names a step to a device in `HOST_S` seconds."""
+
+    queues_steps = True
+    is_used = False
+
+    def __init__(self, clock: StillClock, device: Device) -> None:
+        super().__init__(clock, HOST_S)
+        self.device = device
+
+    def advance(self, plan: StepPlan, feed: Feed) -> Progress:
+        done = super().advance(plan, feed)
+        self.device.queue()
+        return Progress(done.samples, QueuedLoss(self.device))
+
+    def validate(self, rows: ValidationRows, weights: Weights | bytes) -> float:
+        """The first use of the device takes 5 s."""
+        self.device.clock.sleep(0.01 if self.is_used else 5.0)
+        self.is_used = True
+        return super().validate(rows, weights)
+
+
+HOST_S, STEP_S = 0.0001, 0.02
+
+
+@pytest.mark.parametrize("first_s", [STEP_S, 4.0])
+def test_a_device_is_given_no_more_steps_than_its_money_pays_for(tmp_path: Path, first_s: float) -> None:
+    """A device of which steps take 200 times as long as it takes to name them. The first may take long: its
+    kernels are loaded."""
+    clock = StillClock()
+    started_s, steps = clock.monotonic_s(), count()
+    deadline = Meter(Decimal(0), started_s, Decimal(0), started_s + 60)
+    device = Device(clock, lambda: STEP_S if next(steps) else first_s)
+    learner = QueueingLearner(clock, device)
+    training = Training(idle_task(tmp_path, clock, 64_000, 1000, deadline), learner)
+    assert training.measured.costs.validation_s == pytest.approx(0.01)
+    training.run()
+    device.wait()
+    assert clock.monotonic_s() <= started_s + 60
+    # All but the first use, the first step, and the guard's reserve is steps.
+    assert learner.steps * STEP_S > 60 - 5 - first_s - 2 * first_s - 2
+    windows = [each for each in training.state.windows if each.steps > 1]
+    assert all(each.seconds == pytest.approx(STEP_S * each.steps, rel=0.05) for each in windows)
+    assert max(each.seconds for each in windows) < 2
 
 
 @pytest.mark.parametrize("of", ["memory", "bytes", "memory, then bytes"])

@@ -13,7 +13,7 @@ from training_bench import TINY, TrainingBench, class_prior_loss, net_learner, s
 from shoestring.core.datasets import Encoding, Feature
 from shoestring.core.errors import StageFailed, StageStopped
 from shoestring.core.receipt import TimeShares
-from shoestring.data.loading.loader import LoaderTimes
+from shoestring.data.loading.gathering import GatherSeconds, LoaderTimes
 from shoestring.training.contracts import MIN_STEPS_PER_EPOCH, NO_STEPS
 from shoestring.training.families.table_net.settings import TableNetSettings
 from shoestring.training.frameworks.torch_.net_kind import load_weights
@@ -170,8 +170,11 @@ def test_the_bottleneck_of_the_last_seconds_is_reported(tmp_path: Path) -> None:
         training.report(at_once=True)
         return bench.time_shares
 
-    assert reported(LoaderTimes(4.0, 3.0, 2.0, 1.0)) is None
-    shares = reported(LoaderTimes(6.0, 3.0, 2.0, 1.0))
+    assert reported(LoaderTimes(4.0, 3.0, GatherSeconds(2.0, 1.0))) is None
+    shares = reported(LoaderTimes(6.0, 3.0, GatherSeconds(2.0, 1.0)))
     assert shares is not None and (shares.bottleneck, shares.compute) == ("read", 0.5)
-    shares = reported(LoaderTimes(16.0, 3.5, 2.0, 2.0))
+    shares = reported(LoaderTimes(16.0, 3.5, GatherSeconds(2.0, 2.0)))
     assert shares is not None and (shares.bottleneck, shares.decode) == ("compute", 0.05)
+    shares = reported(LoaderTimes(26.0, 7.5, GatherSeconds(2.0, 3.0, 3.0)))
+    assert shares is not None and shares.bottleneck == "transfer"
+    assert (shares.decode, shares.transfer) == (0.1, 0.3)

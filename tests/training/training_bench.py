@@ -78,7 +78,8 @@ class SlowLearner:
         self.learner, self._clock, self._takes_s = learner, clock, takes_s
         self.batch_rows, self.by_rounds = learner.batch_rows, learner.by_rounds
         self.validate, self.metric, self.export = learner.validate, learner.metric, learner.export
-        self.state, self.restore, self.prepare = learner.state, learner.restore, learner.prepare
+        self.state, self.restore, self.gather = learner.state, learner.restore, learner.gather
+        self.queues_steps = learner.queues_steps
         self.mark, self.go_back = learner.mark, learner.go_back
 
     def advance(self, plan: StepPlan, feed: Feed) -> Progress:

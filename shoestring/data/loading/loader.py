@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from shoestring.core.errors import DataError
-from shoestring.core.receipt import TimeShares
-from shoestring.data.loading.samples import Positions, SampleReader, Samples
+from shoestring.data.loading.gathering import NO_SECONDS, GatheredSamples, LoaderTimes, gather_samples
+from shoestring.data.loading.samples import Positions, SampleReader
 from shoestring.data.loading.shuffle import SampleCursor
 
 # Rows that are gathered at once: enough to hide the cost of a thread switch, few enough to discard at a stop.
@@ -34,44 +34,17 @@ CALM_BLOCKS = 16
 """After this many blocks that were ready in time, one less is gathered ahead."""
 
 
-class Divisible(Protocol):
-    """Rows that batches are parts of: `Samples`, or what a learner reads in their place."""
-
-    def __len__(self) -> int: ...
-
-    def part(self, start: int, stop: int) -> Self:
-        """Return the rows from `start` to `stop`, as views."""
-        ...
-
-    @classmethod
-    def joined(cls, pieces: Sequence[Self]) -> Self:
-        """Return one piece as it is, and several as a copy."""
-        ...
-
-
-def as_decoded(samples: Samples) -> Samples:
-    return samples
-
-
 @dataclass(frozen=True, slots=True)
 class Batch:
     """The samples at positions [start, stop) of an epoch that belong to one rank: all, if there is one.
 
-    `samples`: as the loader prepares them.
+    `samples`: as the loader gathers them.
     """
 
     epoch: int
     start: int
     stop: int
     samples: Any
-
-
-class GatheredSamples(NamedTuple):
-    """Samples, and the seconds in which a background thread read and decoded them."""
-
-    samples: Any
-    read_s: float
-    decode_s: float
 
 
 class Permuted(NamedTuple):
@@ -93,25 +66,6 @@ class Block:
     gathered: Future[GatheredSamples]
 
 
-class LoaderTimes(NamedTuple):
-    """Seconds since the loader was opened: in all, those in which the trainer waited for rows, and those in
-    which rows were read and decoded."""
-
-    elapsed_s: float
-    waited_s: float
-    read_s: float
-    decode_s: float
-
-    def shares_since(self, earlier: LoaderTimes) -> TimeShares:
-        """Return where the trainer's time went since then: it waited for reading and decoding in proportion
-        to what they took."""
-        elapsed_s, waited_s, read_s, decode_s = (now - then for now, then in zip(self, earlier, strict=True))
-        waited = min(1.0, waited_s / elapsed_s) if elapsed_s > 0 else 0.0
-        read = round(waited * read_s / (read_s + decode_s) if read_s + decode_s else waited, 4)
-        decode = round(waited - read, 4)
-        return TimeShares(read=read, decode=decode, compute=round(1 - read - decode, 4))
-
-
 class Loader:
     """Returns the rows from `cursor` on, in batches. The last batch of an epoch may be short; none spans
     two epochs.
@@ -125,13 +79,13 @@ class Loader:
         rows: SampleReader,
         cursor: SampleCursor,
         *,
-        prepare: Callable[[Samples], Divisible] = as_decoded,
+        gather: Callable[[SampleReader, Positions], GatheredSamples] = gather_samples,
         rank: int = 0,
         ranks: int = 1,
         threads: int = 1,
         prefetch_bytes: int | None = None,
     ) -> None:
-        """`prepare`: what the background threads make of the samples that they have decoded.
+        """`gather`: returns the samples of `rows` at positions. Background threads call it.
 
         Raises DataError for a data set without rows, ValueError for a cursor outside this data set or a
         rank outside its group.
@@ -144,7 +98,7 @@ class Loader:
             raise ValueError(f"there is no rank {rank} of {ranks}: ranks are 0 to {ranks - 1}")
         _keep_freed_memory()
         self._rows, self._began, self._rank, self._ranks = rows, cursor, rank, ranks
-        self._prepare = prepare
+        self._gather_rows = gather
         self._epoch, self._position = cursor.epoch, cursor.position
         # The block that the trainer reads, and those ahead of it, at most two for each thread.
         self._max_ahead = 2 * threads
@@ -153,7 +107,7 @@ class Loader:
         own_rows = prefetch_bytes // (self._max_ahead + 1) // rows.row_bytes
         self._block_rows = ranks * max(1, min(PREFETCH_ROWS, own_rows))
         self._pool = ThreadPoolExecutor(threads, "loader")
-        self._started_s, self._waited_s, self._read_s, self._decode_s = time.monotonic(), 0.0, 0.0, 0.0
+        self._started_s, self._waited_s, self._gathering = time.monotonic(), 0.0, NO_SECONDS
         self._ahead, self._calm_blocks, self._batch_rows = 1, 0, 1
         self._permuted = Permuted(cursor.epoch, 0, 0, np.empty(0, np.int64))
         self._blocks: deque[Block] = deque()
@@ -171,7 +125,7 @@ class Loader:
 
     @property
     def times(self) -> LoaderTimes:
-        return LoaderTimes(time.monotonic() - self._started_s, self._waited_s, self._read_s, self._decode_s)
+        return LoaderTimes(time.monotonic() - self._started_s, self._waited_s, self._gathering)
 
     def next_batch(self, max_rows: int) -> Batch:
         """Return the next batch of `max_rows` rows of all ranks; fewer at the end of an epoch."""
@@ -209,8 +163,7 @@ class Loader:
     def _drop_first(self) -> None:
         """Drop the block that was used up, and gather others. Fewer are held when the trainer never waits."""
         gathered = self._blocks.popleft().gathered.result()
-        self._read_s += gathered.read_s
-        self._decode_s += gathered.decode_s
+        self._gathering = self._gathering.plus(gathered.seconds)
         is_ready = self._blocks[0].gathered.done()
         self._calm_blocks = self._calm_blocks + 1 if is_ready else 0
         if not is_ready:
@@ -240,12 +193,8 @@ class Loader:
         return aligned if aligned > start else stop
 
     def _gather(self, epoch: int, start: int, stop: int) -> GatheredSamples:
-        """Read, decode and prepare the rows of this rank at positions [start, stop)."""
-        started_s = time.perf_counter()
-        records = self._rows.read(self._samples_at(epoch, start, stop))
-        read_s = time.perf_counter()
-        samples = self._prepare(self._rows.collate(records))
-        return GatheredSamples(samples, read_s - started_s, time.perf_counter() - read_s)
+        """Return the rows of this rank at positions [start, stop)."""
+        return self._gather_rows(self._rows, self._samples_at(epoch, start, stop))
 
     def _samples_at(self, epoch: int, start: int, stop: int) -> Positions:
         """Return the samples of this rank at positions [start, stop), from those that were computed last if

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shoestring.core.text import join_names
 from shoestring.reporting import number_text
 from shoestring.reporting.html.charts import LossPlot, bands, loss_chart
 from shoestring.reporting.html.markup import Html, tag, text
@@ -41,7 +42,10 @@ def _time_text(curve: TrainingCurve) -> str:
     shares = curve.time_shares
     if shares is None:
         return ""
-    waited = f"waited {shares.read:.0%} for rows to be read and {shares.decode:.0%} for them to be decoded"
+    parts = [f"{shares.read:.0%} for rows to be read", f"{shares.decode:.0%} for them to be decoded"]
+    if shares.transfer:
+        parts.append(f"{shares.transfer:.0%} for them to be moved to the GPU")
+    waited = f"waited {join_names(parts)}"
     return (
         f" It computed for {shares.compute:.0%} of its time, and {waited} (bottleneck: {shares.bottleneck})."
     )

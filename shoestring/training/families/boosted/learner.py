@@ -9,6 +9,7 @@ import lightgbm
 import numpy as np
 
 from shoestring.core.datasets import Encoding
+from shoestring.data.loading.gathering import gather_samples
 from shoestring.data.loading.samples import SampleReader, Samples
 from shoestring.training.contracts import Deferred, Feed, Progress, StepPlan, ValidationRows, Weights
 from shoestring.training.families.boosted.features import CategoryTables, tree_targets
@@ -62,7 +63,8 @@ class BoostedLearner:
     rounds.
     """
 
-    by_rounds = True
+    by_rounds, queues_steps = True, False
+    gather = staticmethod(gather_samples)
 
     def __init__(
         self, encoding: Encoding, settings: BoostedSettings, train: SampleReader, seed: int, cores: int
@@ -104,9 +106,6 @@ class BoostedLearner:
             params=self._params,
             free_raw_data=False,
         )
-
-    def prepare(self, samples: Samples) -> Samples:
-        return samples
 
     def advance(self, plan: StepPlan, feed: Feed) -> Progress:
         feed.pass_over(plan.rows)

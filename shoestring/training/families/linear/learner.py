@@ -11,6 +11,7 @@ from scipy.sparse import csr_matrix
 from sklearn.linear_model import SGDClassifier, SGDRegressor
 
 from shoestring.core.datasets import Encoding
+from shoestring.data.loading.gathering import gather_samples
 from shoestring.data.loading.samples import Samples
 from shoestring.training.contracts import Deferred, Feed, Progress, StepPlan, ValidationRows, Weights
 from shoestring.training.families.linear.predictor import (
@@ -46,7 +47,8 @@ class LinearLearner:
     diverges from twice its inverse on.
     """
 
-    by_rounds = False
+    by_rounds = queues_steps = False
+    gather = staticmethod(gather_samples)
 
     def __init__(self, encoding: Encoding, settings: LinearSettings, seed: int, rows: int) -> None:
         """`rows`: the size of an epoch."""
@@ -67,9 +69,6 @@ class LinearLearner:
         self._allocate()
         self._use(weights)
         self._average = weights
-
-    def prepare(self, samples: Samples) -> Samples:
-        return samples
 
     def advance(self, plan: StepPlan, feed: Feed) -> Progress:
         samples: Samples = feed.next_batch(plan.rows).samples

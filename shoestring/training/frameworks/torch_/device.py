@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
+from torch import Tensor
 
 from shoestring.core.errors import StageFailed
+from shoestring.data.loading.samples import Positions
 from shoestring.training.frameworks.torch_.net_kind import NetRows
 
 SEED_FACTOR, STEP_FACTOR, SEED_MASK = 0x9E3779B1, 0x85EBCA6B, (1 << 32) - 1
@@ -33,6 +38,11 @@ class Device:
             self._stream = torch.cuda.Stream(self.torch)  # type: ignore[no-untyped-call]
 
     @property
+    def queues_steps(self) -> bool:
+        """True if it computes steps later than it is asked to."""
+        return self.torch.type != "cpu"
+
+    @property
     def updates_at_once(self) -> bool:
         return self.torch.type in FUSED
 
@@ -42,19 +52,39 @@ class Device:
         if self._generator is not None:
             self._generator.manual_seed((self._seed * SEED_FACTOR + step * STEP_FACTOR) & SEED_MASK)
 
+    def free_bytes(self) -> int:
+        """Return the memory that a device of its own has left; 0: it has none, or none is known."""
+        return torch.cuda.mem_get_info(self.torch)[0] if self.torch.type == "cuda" else 0
+
     def rows(self, rows: NetRows) -> NetRows:
         """Return rows on the device. The threads that load them call it, and wait for the copy."""
         if self.torch.type == "cpu":
             return rows
+        with self.copying():
+            copied = rows.to(self.torch) if self._stream is None else rows.pinned().to(self.torch, True)
+        return self.for_steps(copied)
+
+    def positions(self, samples: Positions) -> Tensor:
+        """Return positions on the device: int64[rows]."""
+        return torch.from_numpy(samples).to(self.torch)
+
+    @contextmanager
+    def copying(self) -> Iterator[None]:
+        """Run copies while steps are computed, and wait for them."""
         if self._stream is None:
-            return rows.to(self.torch)
+            yield
+            return
         with torch.cuda.stream(self._stream):
-            copied = rows.pinned().to(self.torch, non_blocking=True)
+            yield
         self._stream.synchronize()
-        # Their memory was given out on the stream of the copies, and steps read it on another one.
-        reader = torch.cuda.default_stream(self.torch)
-        for tensor in (*copied.inputs, *copied.targets):
-            tensor.record_stream(reader)
+
+    def for_steps(self, copied: NetRows) -> NetRows:
+        """Return what was made by `copying`. Its memory was given out on the stream of the copies, and steps
+        read it on another one."""
+        if self._stream is not None:
+            reader = torch.cuda.default_stream(self.torch)
+            for tensor in (*copied.inputs, *copied.targets):
+                tensor.record_stream(reader)
         return copied
 
 

@@ -41,6 +41,24 @@ class NetRows:
             tuple(map(torch.cat, zip(*(each.targets for each in pieces), strict=True))),
         )
 
+    @property
+    def bytes(self) -> int:
+        return sum(each.nbytes for each in (*self.inputs, *self.targets))
+
+    def unset(self, count: int) -> NetRows:
+        """Return other rows, whose values are not set, on the same device."""
+        return self._each(lambda tensor: tensor.new_empty((count, *tensor.shape[1:])))
+
+    def take(self, positions: Tensor) -> NetRows:
+        """Return the rows at positions, int64[rows], as a copy."""
+        return self._each(lambda tensor: tensor.index_select(0, positions))
+
+    def put(self, positions: Tensor, rows: NetRows) -> None:
+        """Set the rows at positions, int64[rows]."""
+        mine, theirs = (*self.inputs, *self.targets), (*rows.inputs, *rows.targets)
+        for own, given in zip(mine, theirs, strict=True):
+            own.index_copy_(0, positions, given)
+
     def to(self, device: torch.device, non_blocking: bool = False) -> NetRows:
         """Return the rows on a device."""
         return self._each(lambda tensor: tensor.to(device, non_blocking=non_blocking))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import time
 from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
@@ -12,9 +13,11 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-from shoestring.data.loading.samples import Samples
+from shoestring.data.loading.gathering import GatheredSamples, GatherSeconds, gather_samples
+from shoestring.data.loading.samples import Positions, SampleReader, Samples
 from shoestring.training.contracts import Deferred, Feed, Progress, StepPlan, ValidationRows, Weights
 from shoestring.training.frameworks.torch_.device import Device
+from shoestring.training.frameworks.torch_.held_rows import HeldRows, HeldValidation, WeighedRows
 from shoestring.training.frameworks.torch_.net_kind import (
     NetKind,
     NetRows,
@@ -39,13 +42,11 @@ class NetLearner:
 
     by_rounds = False
 
-    def __init__(
-        self, kind: NetKind, sample: Samples, rows: int, *, seed: int = 0, device: str = "cpu"
-    ) -> None:
-        """`sample`: samples of train, for `NetKind.new`. `rows`: the size of an epoch. `seed`: of what steps
-        draw."""
+    def __init__(self, kind: NetKind, sample: Samples, rows: int, device: Device | None = None) -> None:
+        """`sample`: samples of train, for `NetKind.new`. `rows`: the size of an epoch. `device`: None: the
+        cores, with seed 0."""
         self.kind, self.rows, settings = kind, rows, kind.settings
-        self.device = Device(device, seed)
+        self.device = device or Device("cpu", 0)
         self.net = kind.new(sample).to(self.device.torch)
         self.batch_rows = settings.batch_rows
         self.average = copy.deepcopy(self.net).requires_grad_(False).eval()
@@ -62,6 +63,8 @@ class NetLearner:
             groups, lr=settings.learning_rate, betas=(0.9, 0.99), fused=fused, foreach=not fused
         )
         self._marked, self._marked_at = list[Tensor](), (0, 0)
+        self.queues_steps = self.device.queues_steps
+        self._held, self._held_validation = HeldRows(self.device, rows), HeldValidation(self.device)
 
     @classmethod
     def of_task(cls, task: TrainingTask, kind: NetKind) -> Self:
@@ -71,10 +74,26 @@ class NetLearner:
         rows = len(task.train)
         sample_rows = min(rows, EDGE_SAMPLE_ROWS if task.encoding.features else 1)
         sample = task.train.positions(task.first_cursor(), 0, 0, sample_rows)
-        return cls(kind, task.train.take(sample), rows, seed=task.seed, device=task.device)
+        return cls(kind, task.train.take(sample), rows, Device(task.device, task.seed))
+
+    def gather(self, rows: SampleReader, samples: Positions) -> GatheredSamples:
+        began_s = time.perf_counter()
+        if (held := self._held.take(samples)) is not None:
+            return GatheredSamples(held, GatherSeconds(0.0, 0.0, time.perf_counter() - began_s))
+        found = gather_samples(rows, samples, self._as_tensors)
+        if not self.queues_steps:
+            return found
+        began_s = time.perf_counter()
+        moved = self.device.rows(found.samples)
+        self._held.add(samples, moved)
+        return GatheredSamples(moved, found.seconds._replace(transfer=time.perf_counter() - began_s))
 
     def prepare(self, samples: Samples) -> NetRows:
-        return self.device.rows(NetRows(self.kind.inputs(samples), self.kind.targets(samples)))
+        """Return samples as rows on the device."""
+        return self.device.rows(self._as_tensors(samples))
+
+    def _as_tensors(self, samples: Samples) -> NetRows:
+        return NetRows(self.kind.inputs(samples), self.kind.targets(samples))
 
     def advance(self, plan: StepPlan, feed: Feed) -> Progress:
         rows: NetRows = feed.next_batch(plan.rows).samples
@@ -103,26 +122,31 @@ class NetLearner:
         add = get_ema_multi_avg_fn(keep)  # type: ignore[no-untyped-call]
         add(self._averages, self._weights, self.steps)
 
-    @torch.no_grad()
     def loss(self, batches: Iterable[Samples], net: nn.Module) -> float:
         """Return the loss over all samples of the batches in the run's metric, without dropout."""
+        return self._mean_loss(map(self._weighed, batches), net)
+
+    def _weighed(self, samples: Samples) -> WeighedRows:
+        return WeighedRows(self.prepare(samples), self.kind.weight(samples))
+
+    @torch.no_grad()
+    def _mean_loss(self, batches: Iterable[WeighedRows], net: nn.Module) -> float:
         training = net.training
         net.eval()
-        total, weight = torch.zeros((), dtype=torch.float64, device=self.device.torch), 0.0
-        for samples in batches:
-            rows = self.prepare(samples)
+        total, weights = torch.zeros((), dtype=torch.float64, device=self.device.torch), 0.0
+        for rows, weight in batches:
             total += self.kind.losses(net(*rows.inputs), rows.targets, "sum")
-            weight += self.kind.weight(samples)
+            weights += weight
         net.train(training)
-        return self.metric(float(total) / weight)
+        return self.metric(float(total) / weights)
 
     def validate(self, rows: ValidationRows, weights: Weights | bytes) -> float:
-        batches = rows.batches(self.kind.rows_at_once)
+        batches = self._held_validation.batches(rows, self.kind.rows_at_once, self._weighed)
         if isinstance(weights, bytes):
             net = copy.deepcopy(self.average)
             load_weights(net, weights)
-            return self.loss(batches, net)
-        return self.loss(batches, self._net(weights))
+            return self._mean_loss(batches, net)
+        return self._mean_loss(batches, self._net(weights))
 
     def metric(self, loss: float) -> float:
         return self.kind.metric(loss)
