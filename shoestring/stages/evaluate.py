@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from pydantic import JsonValue
 
 from shoestring.core import store_layout
@@ -48,7 +50,7 @@ def run(work: Work) -> StageOutcome:
         split_seed=work.recipe.seed,
         dataset_key=work.inputs["data"],
         model_key=work.inputs["model"],
-        predict=predict,
+        predict=partial(predict, device=work.device),
         metric_for=work.recipe.metric_for,
         loss=work.recipe.loss,
         seed=work.seed,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,9 @@ from shoestring.core.datasets import Encoding, Feature
 from shoestring.core.types import Need, Pool
 from shoestring.data.families import LearnerSettings
 from shoestring.data.loading.samples import Samples
+from shoestring.data.recipe import Recipe
 from shoestring.pricing.throughput import PoolArrays, row_seconds, setup_seconds, uses_gpu
+from shoestring.stages import evaluate as evaluate_stage
 from shoestring.training.families.blend.settings import BlendSettings
 from shoestring.training.families.boosted.settings import BoostedSettings
 from shoestring.training.families.data_shape import DataShape, encoded_shape
@@ -24,14 +27,16 @@ from shoestring.training.families.gpu_needs import LOAD_BYTE_US, LOAD_US, OPERAT
 from shoestring.training.families.image_net.learner import ImageNetKind
 from shoestring.training.families.image_net.settings import ImageNetSettings
 from shoestring.training.families.linear.settings import LinearSettings
+from shoestring.training.families.recipe_needs import RecipeNeeds
 from shoestring.training.families.registry import family_of
 from shoestring.training.families.table_net.learner import TableNetKind
 from shoestring.training.families.table_net.settings import TableNetSettings
 from shoestring.training.families.text_net.settings import TextNetSettings
 from shoestring.training.families.transformer.settings import TransformerSettings
 from shoestring.training.frameworks.torch_.device import Device
-from shoestring.training.frameworks.torch_.net_kind import NetKind
+from shoestring.training.frameworks.torch_.net_kind import NetKind, weight_bytes
 from shoestring.training.frameworks.torch_.net_learner import NetLearner
+from shoestring.training.frameworks.torch_.net_predictor import NetPredictor
 
 
 class Operations(TorchDispatchMode):
@@ -99,6 +104,18 @@ def test_the_operations_of_a_step_are_those_that_the_router_counts(make: Any, ar
     assert step_us / OPERATION_US == pytest.approx(counted(kind, given), rel=0.15)
 
 
+@pytest.mark.parametrize("make", [text_net, transformer])
+@pytest.mark.parametrize("layers", [1, 4])
+def test_the_operations_of_an_evaluation_are_those_that_the_router_counts(make: Any, layers: int) -> None:
+    kind, given, shape = make(layers)
+    predictor = NetPredictor(kind, weight_bytes(kind.new(given)), "meta")
+    with Operations() as found, pytest.raises(NotImplementedError, match="copy out of meta"):
+        predictor.predict(given)
+    host_us = family_of(kind.settings).evaluate_need(Need(stage="evaluate"), shape).gpu_host_us_per_row
+    batch_us = (host_us - LOAD_US - LOAD_BYTE_US * 2 * shape.row_tokens) * kind.rows_at_once
+    assert batch_us / OPERATION_US == pytest.approx(found.count, rel=0.25)
+
+
 CORES = Pool(name="cores", cores=8, memory_gb=32, markets={})
 GPU = Pool(
     name="h100", cores=8, memory_gb=32, gpu="H100", gpu_count=1, gpu_memory_gb=80, gpu_tflops=989, markets={}
@@ -126,6 +143,26 @@ def test_a_gpu_is_faster_by_what_a_step_computes() -> None:
 def test_the_first_seconds_on_a_gpu_are_its_own() -> None:
     need = family_of(ImageNetSettings()).train_need(Need(stage="train", setup_s=4.5), IMAGES)
     assert setup_seconds(need, PoolArrays.from_pools([CORES, GPU])).tolist() == [4.5, 9.5]
+
+
+def test_a_large_model_of_texts_is_evaluated_on_a_gpu_where_it_may_train_on_one() -> None:
+    recipe = Recipe.model_validate(
+        {
+            "name": "a",
+            "source": {"t": {"path": "/texts", "text": {"row_tokens": 256}}},
+            "train": {"family": "transformer", "width": 512, "layers": 8, "heads": 8},
+        }
+    )
+    needs = RecipeNeeds(recipe, rows=20_000, row_bytes=512)
+    need = needs.of_stage(evaluate_stage.NEED)
+    on_cores, on_gpu = row_seconds(need, PoolArrays.from_pools([CORES, GPU]))
+    assert uses_gpu(need, GPU) and on_gpu < on_cores / 20
+    whole = family_of(recipe.train).evaluate_need(evaluate_stage.NEED, needs.shape)
+    # It reads the test split alone.
+    assert need.gpu_flop_per_row == pytest.approx(whole.gpu_flop_per_row * recipe.split.test)
+    without = replace(needs, on_gpus=False).of_stage(evaluate_stage.NEED)
+    assert without.gpu == "no" and not without.gpu_flop_per_row
+    assert without.cpu_us_per_row == need.cpu_us_per_row
 
 
 @pytest.mark.parametrize("settings", [BoostedSettings(), LinearSettings(), BlendSettings()])

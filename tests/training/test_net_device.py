@@ -28,11 +28,13 @@ from shoestring.data.loading.shuffle import SampleCursor
 from shoestring.training.contracts import StepPlan
 from shoestring.training.families.image_net.learner import ImageNetKind
 from shoestring.training.families.image_net.settings import ImageNetSettings
+from shoestring.training.families.registry import family_of
 from shoestring.training.families.table_net.learner import TableNetKind
 from shoestring.training.families.text_net.settings import TextNetSettings
 from shoestring.training.frameworks.torch_.device import Device
-from shoestring.training.frameworks.torch_.net_kind import NetKind
+from shoestring.training.frameworks.torch_.net_kind import NetKind, weight_bytes
 from shoestring.training.frameworks.torch_.net_learner import NetLearner
+from shoestring.training.frameworks.torch_.net_predictor import NetPredictor
 
 
 class OneDevice(TorchDispatchMode):
@@ -190,6 +192,28 @@ def test_a_window_is_taken_back_also_to_the_beginning() -> None:
             assert [float(learner.step(rows, 0.01)) for _ in range(4)] == losses
             assert all(map(torch.equal, after, learner.net.parameters()))
         assert len({*losses}) == 4
+
+
+@pytest.mark.parametrize("name", kinds())
+def test_predictions_are_computed_on_the_device_and_copied_back_at_their_end(name: str) -> None:
+    kind, given = kinds()[name]
+    predictor = NetPredictor(kind, weight_bytes(kind.new(given)), "meta")
+    with OneDevice() as watched, pytest.raises(Exception, match=r"copies a tensor back|copy out of meta"):
+        predictor.predict(given.part(0, 32))
+    assert watched.copies >= len(kind.inputs(given))
+
+
+@pytest.mark.parametrize("name", ["table", "weighted classes", "quantile", "pixels of a table", "images"])
+def test_a_network_predicts_what_numpy_does(name: str) -> None:
+    kind, given = kinds()[name]
+    learner = NetLearner(kind, given, len(given))
+    for start in (0, 16, 32):
+        learner.step(learner.prepare(given.part(start, start + 16)), 0.01)
+    assert isinstance(kind, TableNetKind | ImageNetKind)
+    weights = learner.export("last").data
+    by_numpy = family_of(kind.settings).predictor(kind.encoding, weights)
+    found = NetPredictor(kind, weights, "cpu").predict(given)
+    assert found.dtype == np.float64 and found == pytest.approx(by_numpy.predict(given), abs=1e-5)
 
 
 def test_other_seeds_draw_other_masks() -> None:

@@ -18,6 +18,9 @@ OPERATION_US = 10.0
 """Microseconds of a reference core to start an operation, with PyTorch's own work for it. Small networks wait
 for this, not for the GPU."""
 
+FORWARD_SHARE, FORWARD_OPERATIONS = 1 / 3, 0.36
+"""The shares of a step that a forward pass is: of what it computes, and of its operations."""
+
 LOAD_US, LOAD_BYTE_US = 0.5, 0.001
 """Microseconds of a reference core to load a row, and for each of its bytes."""
 
@@ -46,7 +49,18 @@ class StepSize(NamedTuple):
     batch_rows: int
 
 
-def on_gpu(size: StepSize, copies: int) -> dict[str, Any]:
+def predicting(step: StepSize, batch_rows: int) -> StepSize:
+    """Return the size of a forward pass over a batch of other rows."""
+    return StepSize(
+        products=FORWARD_SHARE * step.products,
+        values=FORWARD_SHARE * step.values,
+        operations=round(FORWARD_OPERATIONS * step.operations),
+        row_bytes=step.row_bytes,
+        batch_rows=batch_rows,
+    )
+
+
+def on_gpu(size: StepSize, copies: float) -> dict[str, Any]:
     """Return the fields of a `Need` for a GPU. `copies`: of each value that are in its memory at once."""
     host_us = LOAD_US + LOAD_BYTE_US * size.row_bytes + OPERATION_US * size.operations / size.batch_rows
     return {

@@ -28,6 +28,9 @@ def work_name(recipe: Recipe, stage: str) -> str:
     return f"{recipe.name} {recipe.train.family}" if stage in FAMILY_STAGES else recipe.name
 
 
+WORK_OF_A_ROW = ("cpu_us_per_row", "gpu_flop_per_row", "gpu_bytes_per_row", "gpu_host_us_per_row")
+
+
 @dataclass(frozen=True)
 class RecipeNeeds:
     """Computes the needs of stages from a recipe, and the data set as far as it is known.
@@ -71,6 +74,7 @@ class RecipeNeeds:
             need = need if self.on_gpus else need.model_copy(update=NO_GPU)
         if need.stage == "evaluate":
             need = self._evaluation(family_of(recipe.train).evaluate_need(need, self.shape))
+            need = need if self.on_gpus else need.model_copy(update=NO_GPU)
         if need.stage == "predict":
             need = family_of(recipe.train).evaluate_need(need, self.shape)
         return self._limited(need) if need.elastic else need
@@ -86,7 +90,9 @@ class RecipeNeeds:
         if recipe.samples != "tables":
             # It reads the test split alone. The baselines of texts take a second, and are made each time;
             # images have none but the prior.
-            return need.model_copy(update={"cpu_us_per_row": need.cpu_us_per_row * recipe.split.test})
+            return need.model_copy(
+                update={name: getattr(need, name) * recipe.split.test for name in WORK_OF_A_ROW}
+            )
         if self.has_baseline or recipe.train == BASELINE:
             return need
         setup_s, us_per_row = whole_training(BASELINE, self.shape)

@@ -41,7 +41,10 @@ class Family(Protocol):
 
     def learner(self, task: TrainingTask) -> Learner: ...
 
-    def predictor(self, encoding: Encoding, weights: bytes) -> Predictor: ...
+    def predictor(self, encoding: Encoding, weights: bytes, device: str = "cpu") -> Predictor:
+        """Return what predicts with a model. `device`: of a network, as PyTorch names it. A family whose
+        needs have no GPU gets none but cpu."""
+        ...
 
     def files(self, weights: bytes) -> Mapping[str, bytes]:
         """Return the weights as the files of a model's folder, by name, each in a format that other programs

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from shoestring.training.families.data_shape import DataShape
+from shoestring.training.families.gpu_needs import FORWARD_SHARE, StepSize, on_gpu, predicting
+from shoestring.training.frameworks.text_batches import text_rows_at_once
 
 TRAIN_LOGIT_COPIES, EVALUATE_LOGIT_COPIES = 4, 2
 """Copies of the logits that are in memory at once: of a batch in a step of training, and in evaluation of one
 row where it is long (short rows are computed several at a time, which takes less than MEMORY_GB)."""
 
 MEMORY_GB = 1.2
+
+
+def evaluated_on_gpu(step: StepSize, layers: int, shape: DataShape) -> dict[str, Any]:
+    """Return the fields of a `Need` for a GPU in evaluation, with the values of one layer in memory. `step`:
+    of training."""
+    size = predicting(step, text_rows_at_once(shape.row_tokens, shape.vocabulary))
+    return on_gpu(size, 1 / (FORWARD_SHARE * layers))
 
 
 def text_memory_gb(shape: DataShape, rows: int) -> float:

@@ -33,7 +33,7 @@ def train_family(task: TrainingTask) -> TrainedModel:
 
 def with_temperature(task: TrainingTask, trained: TrainedModel) -> TrainedModel:
     """Return the model with the temperature of its probabilities, fitted on validation."""
-    predictor = family_of(task.settings).predictor(task.encoding, trained.weights)
+    predictor = family_of(task.settings).predictor(task.encoding, trained.weights, task.device)
     rows = task.validation.scan(predictor.rows_at_once)
     predicted = np.concatenate([predictor.predict(each) for each in rows])
     target_B, weight_B = task.validation.targets()

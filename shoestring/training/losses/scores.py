@@ -109,6 +109,15 @@ def probabilities(scores_BK: Array, encoding: Encoding) -> Array:
     return found
 
 
+def predictions(scores_BK: Array, encoding: Encoding) -> Array:
+    """Return what a network's scores predict, of a regression standardised values, as a `Predictor` does."""
+    scores_BK = scores_BK.astype(np.float64)
+    if encoding.task == "regression":
+        mean, sd = encoding.train_prior
+        return np.asarray(scores_BK[:, 0] * sd + mean)
+    return probabilities(scores_BK, encoding)
+
+
 def sum_of_losses(
     scores_BK: Array, target_B: Array, encoding: Encoding, weight_B: Array | None = None
 ) -> float:

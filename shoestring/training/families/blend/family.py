@@ -60,7 +60,7 @@ class BlendFamily:
 
         return BlendTraining(task, self.settings.members_for(len(task.train))).run()
 
-    def predictor(self, encoding: Encoding, weights: bytes) -> Predictor:
+    def predictor(self, encoding: Encoding, weights: bytes, device: str = "cpu") -> Predictor:
         from shoestring.training.families.blend.predictor import BlendPredictor
 
         return BlendPredictor(encoding, weights)

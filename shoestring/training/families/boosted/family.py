@@ -67,7 +67,7 @@ class BoostedFamily:
 
         return BoostedLearner(task.encoding, self.settings, task.train, task.seed, task.cores)
 
-    def predictor(self, encoding: Encoding, weights: bytes) -> Predictor:
+    def predictor(self, encoding: Encoding, weights: bytes, device: str = "cpu") -> Predictor:
         from shoestring.training.families.boosted.forest import BoostedPredictor
 
         return BoostedPredictor(encoding, weights)

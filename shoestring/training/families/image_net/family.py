@@ -67,7 +67,12 @@ class ImageNetFamily(OneFile[ImageNetSettings]):
 
         return NetLearner.of_task(task, ImageNetKind(task.encoding, self.settings))
 
-    def predictor(self, encoding: Encoding, weights: bytes) -> Predictor:
-        from shoestring.training.families.image_net.predictor import ImageNetPredictor
+    def predictor(self, encoding: Encoding, weights: bytes, device: str = "cpu") -> Predictor:
+        if device == "cpu":
+            from shoestring.training.families.image_net.predictor import ImageNetPredictor
 
-        return ImageNetPredictor(encoding, self.settings, weights)
+            return ImageNetPredictor(encoding, self.settings, weights)
+        from shoestring.training.families.image_net.learner import ImageNetKind
+        from shoestring.training.frameworks.torch_.net_predictor import NetPredictor
+
+        return NetPredictor(ImageNetKind(encoding, self.settings), weights, device)

@@ -131,8 +131,11 @@ class ImageNetKind(ScoreLosses):
         pixels_BCHW, *others = inputs
         return _moved(pixels_BCHW, self.settings, epochs), *others
 
-    def new(self, sample: Samples) -> ImageNet:
+    def net(self) -> ImageNet:
         return ImageNet(self.encoding, self.settings)
+
+    def new(self, sample: Samples) -> ImageNet:
+        return self.net()
 
 
 def _moved(pixels_BCHW: Tensor, settings: ImageNetSettings, epochs: float) -> Tensor:

@@ -17,7 +17,7 @@ from shoestring.core.datasets import Encoding
 from shoestring.data.loading.samples import Samples
 from shoestring.training.families.image_net.layers import PADDING, Layer, layers_of
 from shoestring.training.families.image_net.settings import ImageNetSettings
-from shoestring.training.losses.scores import Array, probabilities
+from shoestring.training.losses.scores import Array, predictions
 
 MOST_ROWS, MOST_VALUES = 8192, 1 << 22
 """At most this many windows' values, 16 MB, are in memory at once."""
@@ -63,11 +63,7 @@ class ImageNetPredictor:
         self.rows_at_once = rows_at_once(self._layers)
 
     def predict(self, samples: Samples) -> Array:
-        scores_BS = self._scores(samples).astype(np.float64)
-        if self._encoding.task == "regression":
-            mean, sd = self._encoding.train_prior
-            return np.asarray(scores_BS[:, 0] * sd + mean)
-        return probabilities(scores_BS, self._encoding)
+        return predictions(self._scores(samples), self._encoding)
 
     def _scores(self, samples: Samples) -> Array:
         """Return logits, or standardised values for a regression: float32[B, S]."""

@@ -43,7 +43,7 @@ class LinearFamily(OneFile[LinearSettings]):
 
         return LinearLearner(task.encoding, self.settings, task.seed, len(task.train))
 
-    def predictor(self, encoding: Encoding, weights: bytes) -> Predictor:
+    def predictor(self, encoding: Encoding, weights: bytes, device: str = "cpu") -> Predictor:
         from shoestring.training.families.linear.predictor import LinearPredictor
 
         return LinearPredictor(encoding, weights)

@@ -55,10 +55,15 @@ class TableNetFamily(OneFile[TableNetSettings]):
 
         return NetLearner.of_task(task, TableNetKind(task.encoding, self.settings))
 
-    def predictor(self, encoding: Encoding, weights: bytes) -> Predictor:
-        from shoestring.training.families.table_net.predictor import TableNetPredictor
+    def predictor(self, encoding: Encoding, weights: bytes, device: str = "cpu") -> Predictor:
+        if device == "cpu":
+            from shoestring.training.families.table_net.predictor import TableNetPredictor
 
-        return TableNetPredictor(encoding, weights)
+            return TableNetPredictor(encoding, weights)
+        from shoestring.training.families.table_net.learner import TableNetKind
+        from shoestring.training.frameworks.torch_.net_predictor import NetPredictor
+
+        return NetPredictor(TableNetKind(encoding, self.settings), weights, device)
 
     def _weights(self, shape: DataShape) -> int:
         """Return the weights of the layers."""

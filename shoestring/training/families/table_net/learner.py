@@ -102,6 +102,10 @@ class TableNetKind(ScoreLosses):
     def augmented(self, inputs: Tensors, epochs: float) -> Tensors:
         return inputs
 
+    def net(self) -> TableNet:
+        numbers = sum(each.kind == "numeric" for each in self.encoding.features)
+        return TableNet(self.encoding, self.settings, torch.zeros(numbers, self.settings.bins + 1))
+
     def new(self, sample: Samples) -> TableNet:
         """Return the untrained network. The quantiles of the sample place the bins of the numbers."""
         return TableNet(self.encoding, self.settings, quantile_edges(sample["number"], self.settings.bins))

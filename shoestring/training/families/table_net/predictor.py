@@ -16,7 +16,7 @@ from safetensors.numpy import load
 
 from shoestring.core.datasets import Encoding
 from shoestring.data.loading.samples import Samples
-from shoestring.training.losses.scores import Array, probabilities
+from shoestring.training.losses.scores import Array, predictions
 
 ROWS_AT_ONCE = 8192
 NORM_EPSILON = np.float32(1e-5)
@@ -48,11 +48,7 @@ class TableNetPredictor:
         self._layers = layer_count(self._weights)
 
     def predict(self, samples: Samples) -> Array:
-        scores_BK = self.scores(samples).astype(np.float64)
-        if self._encoding.task == "regression":
-            mean, sd = self._encoding.train_prior
-            return scores_BK[:, 0] * sd + mean
-        return probabilities(scores_BK, self._encoding)
+        return predictions(self.scores(samples), self._encoding)
 
     def scores(self, samples: Samples) -> Array:
         """Return logits, or standardised values for a regression: float32[B, K]."""

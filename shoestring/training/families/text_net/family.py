@@ -12,6 +12,7 @@ from shoestring.training.families.registry import OneFile
 from shoestring.training.families.text_needs import (
     EVALUATE_LOGIT_COPIES,
     TRAIN_LOGIT_COPIES,
+    evaluated_on_gpu,
     text_memory_gb,
 )
 from shoestring.training.families.text_net.settings import TextNetSettings
@@ -44,19 +45,22 @@ class TextNetFamily(OneFile[TextNetSettings]):
 
     def train_need(self, need: Need, shape: DataShape) -> Need:
         logits = TRAIN_LOGIT_COPIES * self.settings.batch_rows
+        need = self._need(need, shape, TRAIN_TOKEN_US, TRAIN_LOGIT_US, logits)
+        return need.model_copy(update=on_gpu(self._step(shape), 1))
+
+    def _step(self, shape: DataShape) -> StepSize:
         units, layers = self.settings.hidden[0], len(self.settings.hidden)
-        size = StepSize(
+        return StepSize(
             products=shape.row_tokens * units * (NGRAM_UNITS + 2 * layers * units + shape.vocabulary),
             values=shape.row_tokens * (VALUE_COPIES * layers * units + TRAIN_LOGIT_COPIES * shape.vocabulary),
             operations=OPERATIONS + LAYER_OPERATIONS * layers,
             row_bytes=2 * shape.row_tokens,
             batch_rows=self.settings.batch_rows,
         )
-        need = self._need(need, shape, TRAIN_TOKEN_US, TRAIN_LOGIT_US, logits)
-        return need.model_copy(update=on_gpu(size, 1))
 
     def evaluate_need(self, need: Need, shape: DataShape) -> Need:
-        return self._need(need, shape, EVALUATE_TOKEN_US, EVALUATE_LOGIT_US, EVALUATE_LOGIT_COPIES)
+        need = self._need(need, shape, EVALUATE_TOKEN_US, EVALUATE_LOGIT_US, EVALUATE_LOGIT_COPIES)
+        return need.model_copy(update=evaluated_on_gpu(self._step(shape), len(self.settings.hidden), shape))
 
     def learner(self, task: TrainingTask) -> Learner:
         from shoestring.training.families.text_net.learner import TextNetKind
@@ -64,11 +68,11 @@ class TextNetFamily(OneFile[TextNetSettings]):
 
         return NetLearner.of_task(task, TextNetKind(task.encoding, self.settings))
 
-    def predictor(self, encoding: Encoding, weights: bytes) -> Predictor:
+    def predictor(self, encoding: Encoding, weights: bytes, device: str = "cpu") -> Predictor:
         from shoestring.training.families.text_net.learner import TextNetKind
-        from shoestring.training.frameworks.torch_.token_net import TokenPredictor
+        from shoestring.training.frameworks.torch_.net_predictor import NetPredictor
 
-        return TokenPredictor(TextNetKind(encoding, self.settings), weights)
+        return NetPredictor(TextNetKind(encoding, self.settings), weights, device)
 
     def _need(self, need: Need, shape: DataShape, token_us: float, logit_us: float, rows: int) -> Need:
         """Return a need per row of tokens. `rows`: those whose logits are in memory at once."""

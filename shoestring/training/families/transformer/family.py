@@ -12,6 +12,7 @@ from shoestring.training.families.registry import OneFile
 from shoestring.training.families.text_needs import (
     EVALUATE_LOGIT_COPIES,
     TRAIN_LOGIT_COPIES,
+    evaluated_on_gpu,
     text_memory_gb,
 )
 from shoestring.training.families.transformer.settings import TransformerSettings
@@ -42,25 +43,16 @@ class TransformerFamily(OneFile[TransformerSettings]):
     weights_file = "weights.safetensors"
 
     def train_need(self, need: Need, shape: DataShape) -> Need:
-        settings, batch = self.settings, self.settings.batch_rows
-        pairs = settings.heads * self._attended(shape)
-        values = settings.layers * (UNIT_COPIES * settings.width + 2 * pairs)
+        batch = self.settings.batch_rows
         memory_gb = text_memory_gb(shape, TRAIN_LOGIT_COPIES * batch)
-        memory_gb += 4 * batch * shape.row_tokens * values / 1e9
-        logits = shape.vocabulary * settings.width
-        size = StepSize(
-            products=shape.row_tokens * (self._products(shape) + logits),
-            values=shape.row_tokens * (values + TRAIN_LOGIT_COPIES * shape.vocabulary),
-            operations=OPERATIONS + LAYER_OPERATIONS * settings.layers,
-            row_bytes=2 * shape.row_tokens,
-            batch_rows=batch,
-        )
+        memory_gb += 4 * batch * shape.row_tokens * self._values(shape) / 1e9
         need = self._with(need, self._token_us(shape) * shape.row_tokens, memory_gb)
-        return need.model_copy(update=on_gpu(size, 1))
+        return need.model_copy(update=on_gpu(self._step(shape), 1))
 
     def evaluate_need(self, need: Need, shape: DataShape) -> Need:
         micros = EVALUATE_SHARE * self._token_us(shape) * shape.row_tokens
-        return self._with(need, micros, text_memory_gb(shape, EVALUATE_LOGIT_COPIES))
+        need = self._with(need, micros, text_memory_gb(shape, EVALUATE_LOGIT_COPIES))
+        return need.model_copy(update=evaluated_on_gpu(self._step(shape), self.settings.layers, shape))
 
     def learner(self, task: TrainingTask) -> Learner:
         from shoestring.training.families.transformer.learner import TransformerKind
@@ -68,11 +60,26 @@ class TransformerFamily(OneFile[TransformerSettings]):
 
         return NetLearner.of_task(task, TransformerKind(task.encoding, self.settings))
 
-    def predictor(self, encoding: Encoding, weights: bytes) -> Predictor:
+    def predictor(self, encoding: Encoding, weights: bytes, device: str = "cpu") -> Predictor:
         from shoestring.training.families.transformer.learner import TransformerKind
-        from shoestring.training.frameworks.torch_.token_net import TokenPredictor
+        from shoestring.training.frameworks.torch_.net_predictor import NetPredictor
 
-        return TokenPredictor(TransformerKind(encoding, self.settings), weights)
+        return NetPredictor(TransformerKind(encoding, self.settings), weights, device)
+
+    def _step(self, shape: DataShape) -> StepSize:
+        logits = shape.vocabulary * self.settings.width
+        return StepSize(
+            products=shape.row_tokens * (self._products(shape) + logits),
+            values=shape.row_tokens * (self._values(shape) + TRAIN_LOGIT_COPIES * shape.vocabulary),
+            operations=OPERATIONS + LAYER_OPERATIONS * self.settings.layers,
+            row_bytes=2 * shape.row_tokens,
+            batch_rows=self.settings.batch_rows,
+        )
+
+    def _values(self, shape: DataShape) -> int:
+        """Return the values of the layers that a token has in memory until the backward pass."""
+        pairs = self.settings.heads * self._attended(shape)
+        return self.settings.layers * (UNIT_COPIES * self.settings.width + 2 * pairs)
 
     def _attended(self, shape: DataShape) -> int:
         """Return the tokens that a token is compared with: two blocks, or the row."""

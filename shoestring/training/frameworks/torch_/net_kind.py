@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from shoestring.data.loading.samples import Samples
 from shoestring.training.frameworks.net_settings import NetSettings
+from shoestring.training.losses.scores import Array
 
 Tensors = tuple[Tensor, ...]
 
@@ -97,6 +98,14 @@ class NetKind(Protocol):
 
     def new(self, sample: Samples) -> nn.Module:
         """Return the untrained network. `sample`: samples of train whose distribution it may use."""
+        ...
+
+    def net(self) -> nn.Module:
+        """Return a network for stored weights."""
+        ...
+
+    def predicted(self, out: Tensor, samples: Samples) -> Array:
+        """Return what a `Predictor` predicts, from the network's output for samples."""
         ...
 
     def losses(self, out: Tensor, targets: Tensors, reduction: str) -> Tensor:

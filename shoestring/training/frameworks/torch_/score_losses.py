@@ -15,7 +15,14 @@ from torch import Tensor, nn
 from shoestring.core.datasets import Encoding
 from shoestring.data.loading.samples import Samples
 from shoestring.training.frameworks.torch_.net_kind import Tensors
-from shoestring.training.losses.scores import mean_metric, row_weights, total_weight, trained_shares
+from shoestring.training.losses.scores import (
+    Array,
+    mean_metric,
+    predictions,
+    row_weights,
+    total_weight,
+    trained_shares,
+)
 
 
 class ScoreLosses:
@@ -61,6 +68,10 @@ class ScoreLosses:
         if quantile is None:
             return error_B.square()
         return torch.maximum(quantile * error_B, (quantile - 1) * error_B)
+
+    def predicted(self, out: Tensor, samples: Samples) -> Array:
+        """Return the probabilities of each row, or its value in the unit of `y`."""
+        return predictions(np.asarray(out.cpu()), self.encoding)
 
     def weight(self, samples: Samples) -> float:
         return total_weight(len(samples), samples.weights)

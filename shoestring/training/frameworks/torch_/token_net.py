@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from shoestring.core.datasets import Encoding
 from shoestring.data.loading.samples import Samples
 from shoestring.training.frameworks.net_settings import NetSettings
-from shoestring.training.frameworks.torch_.net_kind import Tensors, load_weights
+from shoestring.training.frameworks.text_batches import text_rows_at_once
+from shoestring.training.frameworks.torch_.net_kind import Tensors
 from shoestring.training.losses.scores import Array
 
 NGRAMS = (2, 3, 4, 5)
@@ -30,9 +31,7 @@ HASH_FACTOR, HASH_MASK = 0x9E3779B1, (1 << 31) - 1
 """Knuth's multiplicative hash (The Art of Computer Programming 3, section 6.4). The mask prevents an overflow
 of 64 bits."""
 
-IGNORED, ROWS_AT_ONCE = -100, 8192
-MAX_LOGITS = 1 << 24
-"""At most this many logits, 64 MB, are computed at once outside a training step."""
+IGNORED = -100
 
 OwnSettings = TypeVar("OwnSettings", bound=NetSettings)
 
@@ -78,11 +77,10 @@ class TokenModel(Generic[OwnSettings]):
     def __init__(self, encoding: Encoding, settings: OwnSettings) -> None:
         assert encoding.vocabulary is not None
         self.encoding, self.settings, self.vocabulary = encoding, settings, encoding.vocabulary
-        row_logits = math.prod(encoding.of_use("tokens")[0].shape) * self.vocabulary.size
-        self.rows_at_once = max(1, min(ROWS_AT_ONCE, MAX_LOGITS // row_logits))
+        row_tokens = math.prod(encoding.of_use("tokens")[0].shape)
+        self.rows_at_once = text_rows_at_once(row_tokens, self.vocabulary.size)
 
     def net(self) -> nn.Module:
-        """Return an untrained network."""
         raise NotImplementedError
 
     def inputs(self, samples: Samples) -> Tensors:
@@ -115,24 +113,14 @@ class TokenModel(Generic[OwnSettings]):
         """Return the bytes of the texts."""
         return int(samples["target"].sum())
 
+    def predicted(self, out: Tensor, samples: Samples) -> Array:
+        """Return the nats of each row, float64[B]."""
+        next_BT = self.targets(samples)[0].to(out.device)
+        return np.asarray(token_losses(out, self.counted(next_BT)).double().cpu())
+
     def metric(self, loss: float) -> float:
         """Return bits per byte."""
         return loss / math.log(2)
-
-
-class TokenPredictor:
-    """Predicts the tokens of rows with stored weights. A `Predictor`."""
-
-    def __init__(self, model: TokenModel[OwnSettings], weights: bytes) -> None:
-        self._model, self._net, self.rows_at_once = model, model.net(), model.rows_at_once
-        load_weights(self._net, weights)
-        self._net.eval()
-
-    @torch.no_grad()
-    def predict(self, samples: Samples) -> Array:
-        next_BT, _ = self._model.targets(samples)
-        out_BTV = self._net(*self._model.inputs(samples))
-        return np.asarray(token_losses(out_BTV, self._model.counted(next_BT)).double())
 
 
 def token_losses(out_BTV: Tensor, next_BT: Tensor) -> Tensor:
