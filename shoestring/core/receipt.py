@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import AwareDatetime, Field
+from pydantic import AwareDatetime, Field, model_validator
 
 from shoestring.core.money import Usd, usd
 from shoestring.core.pod_ref import PodRef
@@ -110,10 +110,31 @@ class TimeShares(Record):
         return float(getattr(self, part))
 
 
+class GpuUse(Record):
+    """The use of all GPUs of an attempt, by their own counters."""
+
+    busy: float | None = Field(
+        description="mean share of the time in which a kernel ran on them; null: one reports none"
+    )
+    memory_bytes: int = Field(description="the memory that they have")
+    peak_memory_bytes: int
+    received_bytes: int | None = Field(
+        description="moved to them over PCIe, from a reading of 20 ms each second; null: one reports none"
+    )
+    joules: float | None = Field(
+        description="since the first reading; null: one reports neither energy nor power"
+    )
+    watts: float | None = Field(description="mean power; null: one reports none")
+    energy_from: Literal["counter", "power"] | None = Field(
+        description="joules are those of the energy counters, or the sum of readings of the power; null: none"
+    )
+
+
 class ResourceUsage(Record):
     """The resources that an attempt used, measured by its supervisor.
 
-    `joules` is an estimate: declared watts x utilisation.
+    `joules` of cores are an estimate: declared watts x utilisation. Those of GPUs are measured, where they
+    report them.
     """
 
     joules: float = 0.0
@@ -177,10 +198,9 @@ class Receipt(StoredRecord):
     seconds: float
     cpu_s: float = 0.0
     peak_rss_bytes: int = 0
-    gpu_busy: float | None = Field(
-        None, description="share of time in which its GPUs computed, from NVML; null: not measured"
+    gpu: GpuUse | None = Field(
+        None, exclude_if=lambda use: use is None, description="null: it had none, or none was measured"
     )
-    peak_gpu_memory_bytes: int = 0
     usage: ResourceUsage = ResourceUsage()
     changes: tuple[AdaptationChange, ...] = Field(
         (),
@@ -191,6 +211,15 @@ class Receipt(StoredRecord):
     )
     outcome: StageOutcome | None = None
     ledger_head: str
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_earlier_fields(cls, content: Any) -> Any:
+        """Drop two fields of earlier versions that nothing has read."""
+        if isinstance(content, dict):
+            dropped = ("gpu_busy", "peak_gpu_memory_bytes")
+            return {name: value for name, value in content.items() if name not in dropped}
+        return content
 
     @property
     def is_learnable(self) -> bool:

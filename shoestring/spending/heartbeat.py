@@ -14,7 +14,14 @@ from shoestring.core.errors import DataError, NotInStore
 from shoestring.core.interfaces import Store
 from shoestring.core.money import Usd, usd
 from shoestring.core.pod_ref import PodRef
-from shoestring.core.receipt import AdaptationChange, PricePoint, ResourceUsage, SpendForecast, TimeShares
+from shoestring.core.receipt import (
+    AdaptationChange,
+    GpuUse,
+    PricePoint,
+    ResourceUsage,
+    SpendForecast,
+    TimeShares,
+)
 from shoestring.core.record import StoredRecord, record_bytes, validation_message
 
 if TYPE_CHECKING:
@@ -84,6 +91,11 @@ class Heartbeat(StoredRecord):
         None,
         exclude_if=lambda shares: shares is None,
         description="where the time of a training's last seconds went",
+    )
+    gpu: GpuUse | None = Field(
+        None,
+        exclude_if=lambda use: use is None,
+        description="the use of its GPUs so far; null: unknown",
     )
     quality: dict[str, float] = Field({}, description="metric -> its last value")
     memory_share: float | None = Field(

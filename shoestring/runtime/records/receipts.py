@@ -18,6 +18,7 @@ from shoestring.core.pod_ref import PodRef
 from shoestring.core.receipt import (
     AdaptationChange,
     Cause,
+    GpuUse,
     Hardware,
     PricePoint,
     Receipt,
@@ -68,8 +69,7 @@ class AttemptResult:
     exit_code: int | None = None
     cpu_s: float = 0.0
     peak_rss_bytes: int = 0
-    gpu_busy: float | None = None
-    peak_gpu_memory_bytes: int = 0
+    gpu: GpuUse | None = None
 
 
 def make_receipt(decision: Decision, result: AttemptResult) -> Receipt:
@@ -168,6 +168,7 @@ def lost_result(
         fees_usd=usd(heartbeat.fees_usd),
         prices=heartbeat.prices,
         usage=heartbeat.usage,
+        gpu=heartbeat.gpu,
         changes=heartbeat.changes,
         started_at=heartbeat.started_at,
         finished_at=heartbeat.at,

@@ -45,8 +45,7 @@ def write_attempt_receipt(attempt: Attempt, result: ChildResult, spent_usd: Deci
             exit_code=result.exit_code,
             cpu_s=round(attempt.cpu_s, 3),
             peak_rss_bytes=attempt.peak_rss_bytes,
-            gpu_busy=attempt.gpu_usage.busy,
-            peak_gpu_memory_bytes=attempt.gpu_usage.peak_memory_bytes,
+            gpu=attempt.gpu_usage.use,
         ),
     )
     write_receipt(world.store, receipt)

@@ -133,6 +133,7 @@ def make_heartbeat(attempt: Attempt, state: str) -> Heartbeat:
         quality=progress.quality,
         memory_share=attempt.memory_share,
         usage=attempt.usage,
+        gpu=attempt.gpu_usage.use,
         changes=attempt.changes,
         forecast=progress.forecast,
         time_shares=progress.time_shares,

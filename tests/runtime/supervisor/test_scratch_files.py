@@ -8,6 +8,7 @@ import signal
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 
 import psutil
@@ -17,11 +18,13 @@ from hypothesis import strategies as st
 from runtime_world import INGEST, SetClock, StartedAttempt, begin, run_request, small_world
 
 from shoestring.backends.nvml import GpuUsage
+from shoestring.core import store_layout
 from shoestring.core.errors import DataError
-from shoestring.core.receipt import Receipt
+from shoestring.core.receipt import GpuUse, Receipt
 from shoestring.core.record import Record, record_bytes
 from shoestring.data.run_records import read_record
 from shoestring.data.scratch.scratch_files import MAX_FILE_BYTES, read_scratch_file
+from shoestring.runtime.supervisor.attempt_receipt import write_attempt_receipt
 from shoestring.runtime.supervisor.child import PROGRESS_FILE, RESULT_FILE, ChildResult
 from shoestring.runtime.supervisor.child_process import child_result, read_child
 from shoestring.runtime.supervisor.guardrails import halve_cores
@@ -168,8 +171,22 @@ def test_gpus_are_read_on_a_pool_that_has_some(
     decision = started.attempt.decision.model_copy(
         update={"question": question.model_copy(update={"pools": pools})}
     )
-    read_child(replace(started.attempt, decision=decision, gpu_usage=samples), tmp_path)
+    attempt = replace(started.attempt, decision=decision, gpu_usage=samples)
+    read_child(attempt, tmp_path)
     assert samples.taken == int(gpu_count > 0)
+    samples.use = GpuUse(
+        busy=0.5,
+        memory_bytes=16 * 10**9,
+        peak_memory_bytes=10**9,
+        received_bytes=None,
+        joules=50.0,
+        watts=10.0,
+        energy_from="counter",
+    )
+    assert make_heartbeat(attempt, "running").gpu == samples.use
+    write_attempt_receipt(attempt, ChildResult(status="failed"), Decimal(0))
+    receipt = read_record(attempt.world.store, store_layout.receipt(attempt.run.run_id, attempt.id), Receipt)
+    assert receipt.gpu == samples.use
 
 
 def test_a_real_stage_that_writes_garbage_has_failed_by_its_own_fault(
