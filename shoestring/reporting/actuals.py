@@ -13,6 +13,7 @@ from pydantic import AwareDatetime, Field
 
 from shoestring.core.attempt_id import declared_stage
 from shoestring.core.money import Usd, from_microusd
+from shoestring.core.receipt import Receipt
 from shoestring.core.record import Record, StoredRecord
 from shoestring.reporting.charges import Charge, ChargeParts
 
@@ -30,7 +31,27 @@ class IdleCost(Record):
     idle_cores_usd: Usd = Field(
         description="cores that did nothing during attempts; measured on pools without a GPU"
     )
+    idle_gpus_usd: Usd = Field(
+        from_microusd(0), description="GPUs on which no kernel ran during attempts, where they report it"
+    )
     lost_usd: Usd = Field(description="failed and lost attempts of stages without checkpoints")
+
+    @property
+    def unused_usd(self) -> Usd:
+        """Cores and GPUs that did nothing during attempts."""
+        return self.idle_cores_usd + self.idle_gpus_usd
+
+
+class GpuActuals(Record):
+    """The use of GPUs by a group of attempts, as they reported it."""
+
+    attempts: int = Field(description="attempts whose GPUs were read")
+    seconds: float = Field(description="of those that report how busy they were")
+    kernel_s: float = Field(description="seconds in which a kernel ran on them; the others were idle")
+    received_gb: float = Field(description="moved to them over PCIe, as far as it is reported")
+    peak_memory_share: float | None = Field(description="the highest share of their memory in use")
+    joules: float = Field(description="as far as they report it")
+    watts: float | None = Field(description="mean power during attempts that report it; null: none does")
 
 
 class ActualsGroup(Record):
@@ -68,6 +89,9 @@ class ActualsGroup(Record):
         description="mean share of its core-seconds in which an attempt computed"
     )
     core_utilization_variance: float | None = Field(description="variance of that share over attempts")
+    gpu: GpuActuals | None = Field(
+        None, exclude_if=lambda gpu: gpu is None, description="null: no attempt's GPUs were read"
+    )
 
 
 class Actuals(StoredRecord):
@@ -151,6 +175,26 @@ def summarise_group(group: dict[str, str], charges: Iterable[Charge]) -> Actuals
         idle=_idle(parts),
         core_utilization=_rounded(fmean(uses)) if uses else None,
         core_utilization_variance=_rounded(pvariance(uses)) if uses else None,
+        gpu=_gpu_actuals([each.receipt for each in charges if each.receipt]),
+    )
+
+
+def _gpu_actuals(receipts: Sequence[Receipt]) -> GpuActuals | None:
+    found = [(each.seconds, each.gpu) for each in receipts if each.gpu is not None]
+    if not found:
+        return None
+    busy = [(seconds, use.busy) for seconds, use in found if use.busy is not None]
+    watts = [(seconds, use.watts) for seconds, use in found if use.watts is not None]
+    watt_s = sum(seconds for seconds, _ in watts)
+    memory = [use.peak_memory_bytes / use.memory_bytes for _, use in found if use.memory_bytes]
+    return GpuActuals(
+        attempts=len(found),
+        seconds=_rounded(sum(seconds for seconds, _ in busy)),
+        kernel_s=_rounded(sum(seconds * share for seconds, share in busy)),
+        received_gb=_rounded(sum(use.received_bytes or 0 for _, use in found) / 1e9),
+        peak_memory_share=_rounded(max(memory)) if memory else None,
+        joules=_rounded(sum(use.joules or 0.0 for _, use in found)),
+        watts=_rounded(sum(seconds * each for seconds, each in watts) / watt_s) if watt_s else None,
     )
 
 
@@ -158,6 +202,7 @@ def _idle(parts: Sequence[ChargeParts]) -> IdleCost:
     return IdleCost(
         startup_usd=from_microusd(sum(part.startup_microusd for part in parts)),
         idle_cores_usd=from_microusd(sum(part.idle_cores_microusd for part in parts)),
+        idle_gpus_usd=from_microusd(sum(part.idle_gpus_microusd for part in parts)),
         lost_usd=from_microusd(sum(part.lost_microusd for part in parts)),
     )
 

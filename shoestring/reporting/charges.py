@@ -38,14 +38,15 @@ class ChargeParts:
     """A charge in whole micro-dollars, by what the money bought.
 
     `startup`: time outside the attempt's own seconds, from when a node took its pod. `idle_cores`: cores that
-    did nothing during the attempt; known for pools without a GPU. `lost`: an attempt that did not end as
-    done, of a stage without checkpoints. `transfer` and `storage`: for its data, not for time. `compute`: the
-    rest.
+    did nothing during the attempt, on pools without a GPU; `idle_gpus`: GPUs on which no kernel ran. `lost`:
+    an attempt that did not end as done, of a stage without checkpoints. `transfer` and `storage`: for its
+    data, not for time. `compute`: the rest.
     """
 
     compute_microusd: int = 0
     startup_microusd: int = 0
     idle_cores_microusd: int = 0
+    idle_gpus_microusd: int = 0
     lost_microusd: int = 0
     transfer_microusd: int = 0
     storage_microusd: int = 0
@@ -53,7 +54,8 @@ class ChargeParts:
 
     @property
     def idle_microusd(self) -> int:
-        return self.startup_microusd + self.idle_cores_microusd + self.lost_microusd
+        unused = self.idle_cores_microusd + self.idle_gpus_microusd
+        return self.startup_microusd + unused + self.lost_microusd
 
     @property
     def fees_microusd(self) -> int:
@@ -161,14 +163,14 @@ def split_charge(charge: Charge) -> ChargeParts:
     storage = min(fees, microusd(choice.storage_usd)) if receipt.status == "done" else 0
     timed = paid - fees
     metered = min(timed, microusd(metered_usd(receipt, choice.usd_per_hour)))
-    known = charge.core_utilization is not None and charge.pool is not None and not charge.pool.gpu_count
-    idle_cores = (
-        metered * round((1 - (charge.core_utilization or 0.0)) * 1_000_000) // 1_000_000 if known else 0
-    )
+    has_gpus = charge.pool is not None and charge.pool.gpu_count > 0
+    used = (receipt.gpu.busy if receipt.gpu else None) if has_gpus else charge.core_utilization
+    idle = 0 if used is None else metered * round((1 - used) * 1_000_000) // 1_000_000
     return ChargeParts(
-        compute_microusd=metered - idle_cores,
+        compute_microusd=metered - idle,
         startup_microusd=timed - metered,
-        idle_cores_microusd=idle_cores,
+        idle_cores_microusd=0 if has_gpus else idle,
+        idle_gpus_microusd=idle if has_gpus else 0,
         transfer_microusd=fees - storage,
         storage_microusd=storage,
     )

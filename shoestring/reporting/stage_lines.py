@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any, Literal
 
 from shoestring.core.attempt_id import declared_stage
-from shoestring.core.receipt import TimeShares
+from shoestring.core.receipt import GpuUse, TimeShares
 from shoestring.core.types import StageOutcome
 from shoestring.reporting import number_text
 from shoestring.reporting.charges import OVERHEAD
@@ -29,8 +29,8 @@ class StageLine:
 
     `budget_usd`: what the stage may spend, with extensions; `extended_usd`: these alone. `silent_s`: seconds
     since an overdue heartbeat. `unit`: of `samples` and `total`. `is_held`: its reservation is not settled.
-    `time_shares`: where the time of a training that runs goes. `left_out`: rows that ingest or preprocess did
-    not use. `family`: that the route step of a training chose.
+    `time_shares`: where the time of a training that runs goes. `gpu`: of a stage that runs. `left_out`: rows
+    that ingest or preprocess did not use. `family`: that the route step of a training chose.
     """
 
     stage: str
@@ -50,6 +50,7 @@ class StageLine:
     extended_usd: Decimal
     is_held: bool
     time_shares: TimeShares | None
+    gpu: GpuUse | None = None
     left_out: int = 0
     family: str = ""
 
@@ -70,6 +71,7 @@ class StageLine:
             "seconds": round(self.seconds, 3),
             "family": self.family or None,
             "time_shares": self.time_shares.model_dump() if self.time_shares else None,
+            "gpu": self.gpu.model_dump() if self.gpu else None,
         }
 
 
@@ -104,6 +106,7 @@ def _stage_line(story: RunStory, stage: StageStory, now: datetime) -> StageLine:
         extended_usd=extended_usd,
         is_held=attempt is not None and story.is_held(attempt),
         time_shares=heartbeat.time_shares if running and heartbeat else None,
+        gpu=heartbeat.gpu if running and heartbeat else None,
         family=chosen.name if attempt and (chosen := attempt.decision.question.family) else "",
         left_out=int(sum(outcome.metrics.get(name, 0) for name in LEFT_OUT)) if outcome else 0,
         silent_s=since_s if heartbeat and since_s > SILENT_INTERVALS * heartbeat.interval_s else None,
@@ -125,11 +128,14 @@ def progress_text(line: StageLine, wide: bool = True) -> str:
 
 
 def phase_text(line: StageLine) -> str:
-    """Return the phase, and the bottleneck of a training with its share of the time."""
-    if line.time_shares is None:
-        return line.phase
-    bottleneck = line.time_shares.bottleneck
-    return f"{line.phase}; {bottleneck} {line.time_shares.share_of(bottleneck):.0%}"
+    """Return the phase, the bottleneck of a training with its share of the time, and how busy GPUs are."""
+    parts = [line.phase]
+    if line.time_shares is not None:
+        bottleneck = line.time_shares.bottleneck
+        parts.append(f"{bottleneck} {line.time_shares.share_of(bottleneck):.0%}")
+    if line.gpu is not None and line.gpu.busy is not None:
+        parts.append(f"GPU {line.gpu.busy:.0%}")
+    return "; ".join(parts)
 
 
 def quality_text(line: StageLine) -> str:

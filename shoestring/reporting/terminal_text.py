@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 
 from shoestring.reporting import number_text
-from shoestring.reporting.actuals import Actuals, ActualsGroup
+from shoestring.reporting.actuals import Actuals, ActualsGroup, GpuActuals
 from shoestring.reporting.exports.reconcile import Reconciliation, ReconciliationLine
 from shoestring.reporting.hindsight_report import HindsightReport
 from shoestring.routing.analysis.hindsight import Hindsight
@@ -44,7 +44,7 @@ def actuals_text(found: Actuals) -> str:
         "paid",
         "computing",
         "start-up",
-        "idle cores",
+        "idle",
         "lost",
         "transfer",
         "storage",
@@ -57,6 +57,7 @@ def actuals_text(found: Actuals) -> str:
         head,
         [(*_group_cells(each, names), *_money_cells(each)) for each in _with_total(found)],
         frozenset(head[len(names) :]),
+        "idle: cores that did nothing, and GPUs on which no kernel ran, during attempts; "
         "use: mean share of core-seconds in which attempts computed, and its standard deviation",
     )
     overrun = (
@@ -64,7 +65,37 @@ def actuals_text(found: Actuals) -> str:
         if found.total.overrun_usd
         else []
     )
-    return "\n".join([*text_lines(estimates), "", *text_lines(idle), *overrun, *found.notes])
+    gpus = _gpu_lines(found, names)
+    return "\n".join([*text_lines(estimates), "", *text_lines(idle), *gpus, *overrun, *found.notes])
+
+
+def _gpu_lines(found: Actuals, names: Sequence[str]) -> list[str]:
+    """Return a table of the groups whose GPUs were read."""
+    head = (*names, "attempts", "kernels", "idle", "moved to it", "memory", "power", "energy")
+    rows = [
+        (*_group_cells(each, names), *_gpu_cells(each.gpu))
+        for each in _with_total(found)
+        if each.gpu is not None
+    ]
+    note = (
+        "kernels: time in which one ran on the GPUs; moved to it: over PCIe; memory: the highest share in "
+        "use; -: not reported"
+    )
+    table = TextTable("GPUs, by their own counters", head, rows, frozenset(head[len(names) :]), note)
+    return ["", *text_lines(table)] if rows else []
+
+
+def _gpu_cells(gpu: GpuActuals) -> tuple[str, ...]:
+    idle_s = gpu.seconds - gpu.kernel_s
+    return (
+        number_text.count(gpu.attempts),
+        number_text.duration(gpu.kernel_s) if gpu.seconds else EMPTY,
+        f"{number_text.duration(idle_s)}, {idle_s / gpu.seconds:.0%}" if gpu.seconds else EMPTY,
+        f"{gpu.received_gb:,.1f} GB" if gpu.received_gb else EMPTY,
+        percent_text(gpu.peak_memory_share),
+        f"{gpu.watts:,.0f} W" if gpu.watts is not None else EMPTY,
+        f"{gpu.joules / 1000:,.1f} kJ" if gpu.joules else EMPTY,
+    )
 
 
 def _with_total(found: Actuals) -> Iterable[ActualsGroup]:
@@ -94,7 +125,7 @@ def _estimate_cells(each: ActualsGroup) -> tuple[str, ...]:
 
 def _money_cells(each: ActualsGroup) -> tuple[str, ...]:
     idle = each.idle
-    time = (each.compute_usd, idle.startup_usd, idle.idle_cores_usd, idle.lost_usd)
+    time = (each.compute_usd, idle.startup_usd, idle.unused_usd, idle.lost_usd)
     amounts = (each.paid_usd, *time, each.transfer_usd, each.storage_usd, each.overhead_usd)
     deviation = (
         None

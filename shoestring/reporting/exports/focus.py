@@ -1,9 +1,9 @@
 """A month of the ledger as cost rows of FOCUS 1.2, the FinOps Open Cost and Usage Specification.
 
-Each row is one thing that the money bought: an attempt's computing, its start-up, its idle cores, an attempt
-without a result, transferring its data, storing what it wrote, the overhead of a start, or an adjustment.
-Costs sum to the ledger, to the micro-dollar. An attempt whose records are lost becomes an "Adjustment", which
-needs no price.
+Each row is one thing that the money bought: an attempt's computing, its start-up, its idle cores or GPUs, an
+attempt without a result, transferring its data, storing what it wrote, the overhead of a start, or an
+adjustment. Costs sum to the ledger, to the micro-dollar. An attempt whose records are lost becomes an
+"Adjustment", which needs no price.
 
     EffectiveCost = ListCost = ContractedCost = price x hours    at the price of the decision, the only list
     BilledCost    = the same, or 0 for reserved machines, whose commitment was billed when it was bought
@@ -43,8 +43,8 @@ ResourceName ResourceType ServiceCategory ServiceName ServiceSubcategory SkuId S
 SkuPriceId SubAccountId SubAccountName Tags
 """
 EXTENSION_COLUMN_NAMES = """
-x_Attempt x_Command x_DecisionKey x_EstimatedCost x_Kind x_LedgerAccount x_LedgerEntry x_P95Cost x_Recipe
-x_RunId x_Stage x_Status
+x_Attempt x_Command x_DecisionKey x_EstimatedCost x_GpuBusy x_GpuJoules x_GpuMemoryPeak x_Kind
+x_LedgerAccount x_LedgerEntry x_P95Cost x_Recipe x_RunId x_Stage x_Status
 """
 COLUMNS = tuple(COLUMN_NAMES.split())
 EXTENSION_COLUMNS = tuple(EXTENSION_COLUMN_NAMES.split())
@@ -75,6 +75,7 @@ KINDS = {
     "compute": "computing",
     "startup": "start-up: time outside the attempt's own seconds",
     "idle_cores": "idle cores",
+    "idle_gpus": "GPUs on which no kernel ran",
     "lost": "an attempt without a result",
     "transfer": "transferring its data",
     "storage": "storing the data written",
@@ -90,16 +91,14 @@ def focus_rows(charges: Iterable[Charge], provider: str) -> Iterator[Row]:
     for charge in charges:
         common = _common(charge, provider)
         parts = split_charge(replace(charge, adjustments=()))
-        amounts = [
-            (name, getattr(parts, f"{name}_microusd"))
-            for name in ("compute", "startup", "idle_cores", "lost", "overhead", "transfer", "storage")
-        ]
+        names = [name for name in KINDS if name != "adjustment"]
+        amounts = [(name, getattr(parts, f"{name}_microusd")) for name in names]
         paid = [(name, amount) for name, amount in amounts if amount] or [
             ("overhead" if charge.entry.stage == OVERHEAD else "compute", 0)
         ]
         for number, (kind, amount) in enumerate(paid):
-            estimates = _estimates(charge) if number == 0 else {}
-            yield common | estimates | _money(charge, charge.entry, charge.settlement.sha256, kind, amount)
+            of_attempt = {**_estimates(charge), **_gpu_use(charge)} if number == 0 else {}
+            yield common | of_attempt | _money(charge, charge.entry, charge.settlement.sha256, kind, amount)
         for sealed in charge.adjustments:
             yield common | _money(
                 charge, sealed.entry, sealed.sha256, "adjustment", sealed.entry.amount_microusd
@@ -285,6 +284,16 @@ def _estimates(charge: Charge) -> Row:
     """Return the estimates of the whole attempt, for its first row only, so that they can be summed."""
     choice = charge.decision.choice if charge.decision else None
     return {"x_EstimatedCost": str(choice.est_usd), "x_P95Cost": str(choice.p95_usd)} if choice else {}
+
+
+def _gpu_use(charge: Charge) -> Row:
+    """Return what its GPUs reported of the whole attempt, for its first row only."""
+    use = charge.receipt.gpu if charge.receipt else None
+    if use is None:
+        return {}
+    memory = use.peak_memory_bytes or None
+    found = {"x_GpuBusy": use.busy, "x_GpuJoules": use.joules, "x_GpuMemoryPeak": memory}
+    return {name: str(value) for name, value in found.items() if value is not None}
 
 
 def _json(content: dict[str, Any]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from shoestring.core.attempt_id import declared_stage
-from shoestring.core.receipt import ResourceUsage
+from shoestring.core.receipt import GpuUse, ResourceUsage
 from shoestring.reporting import number_text
 from shoestring.reporting.html.markup import Html, table
 from shoestring.reporting.run_story import AttemptStory, RunStory, StageStory
@@ -75,13 +75,15 @@ def migration_checks_table(story: RunStory) -> Html | None:
 
 RESOURCE_HEADS = (("Stage", "name"), ("Joules", "n"), ("Core-minutes", "n"))
 CARBON_HEAD = ("CO2, g", "n")
+GPU_HEADS = (("GPU busy", "n"), ("GPU memory, peak", "n"), ("Moved to GPU", "n"), ("GPU watts", "n"))
 
 
 def resources_table(story: RunStory) -> Html | None:
     """Return energy and compute by stage, all attempts together, or None if none was recorded.
 
-    CO2 has a column only where the grid's carbon is declared.
+    CO2 has a column only where the grid's carbon is declared, GPUs where they were read.
     """
+    uses = {declared_stage(stage.name): use for stage in story.stages if (use := last_gpu_use(stage))}
     usages: dict[str, list[ResourceUsage]] = {}
     for stage in story.stages:
         usages.setdefault(declared_stage(stage.name), []).extend(stage_usage(stage))
@@ -90,18 +92,33 @@ def resources_table(story: RunStory) -> Html | None:
     rows: list[tuple[object, ...]] = []
     for name, found in used.items():
         grams = [each.co2_g for each in found if each.co2_g is not None]
-        row = (
-            name,
-            f"{sum(each.joules for each in found):,.0f}",
-            f"{sum(each.core_minutes for each in found):,.2f}",
-        )
-        rows.append((*row, f"{sum(grams):,.3f}" if grams else None) if has_carbon else row)
+        joules, core_minutes = sum(each.joules for each in found), sum(each.core_minutes for each in found)
+        carbon = (f"{sum(grams):,.3f}" if grams else None,) * has_carbon
+        gpus = _gpu_cells(uses.get(name)) if uses else ()
+        rows.append((name, f"{joules:,.0f}", f"{core_minutes:,.2f}", *carbon, *gpus))
     caption = (
         "Energy by stage. Joules are estimated: declared watts times the busy cores; GPUs by their own "
-        "counters, or as if busy."
+        "counters, or as if busy." + " Of GPUs: the last attempt of a stage." * bool(uses)
     )
-    heads = (*RESOURCE_HEADS, CARBON_HEAD) if has_carbon else RESOURCE_HEADS
+    heads = (*RESOURCE_HEADS, *(CARBON_HEAD,) * has_carbon, *(GPU_HEADS if uses else ()))
     return table(caption, heads, rows, class_="stack") if rows else None
+
+
+def last_gpu_use(stage: StageStory) -> GpuUse | None:
+    """Return the use of GPUs by the last attempt that read them."""
+    records = [attempt.receipt or attempt.heartbeat for attempt in stage.attempts]
+    return next((each.gpu for each in reversed(records) if each and each.gpu), None)
+
+
+def _gpu_cells(use: GpuUse | None) -> tuple[str | None, ...]:
+    if use is None:
+        return (None,) * len(GPU_HEADS)
+    return (
+        None if use.busy is None else number_text.percent(use.busy),
+        f"{use.peak_memory_bytes / 1e9:,.1f} of {use.memory_bytes / 1e9:,.1f} GB",
+        None if use.received_bytes is None else f"{use.received_bytes / 1e9:,.1f} GB",
+        None if use.watts is None else f"{use.watts:,.0f}",
+    )
 
 
 def stage_usage(stage: StageStory) -> list[ResourceUsage]:

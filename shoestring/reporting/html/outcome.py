@@ -19,7 +19,7 @@ ACTUAL_HEADS: tuple[Head, ...] = (
     ("Actual / expected", "n"),
     ("Paid", "n"),
     ("Start-up", "n"),
-    ("Idle cores", "n"),
+    ("Idle", "n"),
     ("Lost", "n"),
     ("Core use", "n"),
 )
@@ -123,12 +123,12 @@ def _row(name: str, each: ActualsGroup) -> tuple[object, ...]:
         number_text.dollars(each.actual_usd) if each.compared else None,
         f"{each.actual_usd / each.est_usd:.2f}" if each.est_usd else None,
         number_text.dollars(each.paid_usd),
-        *(number_text.dollars(amount) for amount in (idle.startup_usd, idle.idle_cores_usd, idle.lost_usd)),
+        *(number_text.dollars(amount) for amount in (idle.startup_usd, idle.unused_usd, idle.lost_usd)),
         None if each.core_utilization is None else number_text.percent(each.core_utilization),
     )
 
 
 def _note(total: ActualsGroup) -> str:
-    idle_usd = total.idle.startup_usd + total.idle.idle_cores_usd + total.idle.lost_usd
+    idle_usd = total.idle.startup_usd + total.idle.unused_usd + total.idle.lost_usd
     part = number_text.percent(float(idle_usd / total.paid_usd)) if total.paid_usd else "0%"
     return f"{number_text.dollars(idle_usd)} idle, {part} of the cost."
