@@ -42,13 +42,16 @@ reference: $(VENV)/ready
 bench: $(VENV)/ready
 	for claim in bench/[a-z]*.py; do $(BIN)/python $$claim || exit 1; done
 
+# PYTHON_IMAGE=python:3.11-slim@sha256:DIGEST: the base image by its digest, so that it stays the same.
+BUILD := docker build --file images/Dockerfile $(if $(PYTHON_IMAGE),--build-arg PYTHON=$(PYTHON_IMAGE))
+
 images:
-	docker build --file images/Dockerfile --target base --tag $(REGISTRY)/shoestring-base:$(VERSION) .
-	docker build --file images/Dockerfile --target train --tag $(REGISTRY)/shoestring-train:$(VERSION) .
+	$(BUILD) --target base --tag $(REGISTRY)/shoestring-base:$(VERSION) .
+	$(BUILD) --target train --tag $(REGISTRY)/shoestring-train:$(VERSION) .
 
 # PyPI's torch for Linux is the one with CUDA.
 image-gpu:
-	docker build --file images/Dockerfile --target train --build-arg TORCH_INDEX= --build-arg EXTRAS="train gpu" \
+	$(BUILD) --target train --build-arg TORCH_INDEX= --build-arg EXTRAS="train gpu" \
 		--tag $(REGISTRY)/shoestring-train-gpu:$(VERSION) .
 
 # In six minutes: the main job, a killed and resumed pod, and the end of a silent one.
