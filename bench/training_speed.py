@@ -15,18 +15,17 @@ from statistics import median
 
 import numpy as np
 import torch
+from gpu_cases import tables
 from machine import describe
 from torch import nn
 
-from shoestring.core.datasets import Encoding, Feature
+from shoestring.core.datasets import Encoding
 from shoestring.data.loading.samples import Collator, Samples
 from shoestring.training.families.table_net.learner import TableNetKind
 from shoestring.training.families.table_net.settings import TableNetSettings
 from shoestring.training.frameworks.torch_.byte_dropout import ByteDropout
 from shoestring.training.frameworks.torch_.net_learner import NetLearner
 
-# The categorical features of flights, by number of categories, and its numeric features.
-CARDINALITIES, NUMBERS = (17, 4, 106, 13, 20), 12
 BATCH_ROWS = TableNetSettings().batch_rows
 EPOCH_ROWS = 262_144
 
@@ -50,22 +49,8 @@ class PlainLearner(NetLearner):
 
 def made_up_rows(rng: np.random.Generator) -> tuple[Encoding, Samples]:
     """Return rows with the shape of flights' encoded rows, and their encoding."""
-    features = [
-        *(Feature(name=f"c{size}", kind="categorical", cardinality=size) for size in CARDINALITIES),
-        *(Feature(name=f"n{number}", kind="numeric") for number in range(NUMBERS)),
-    ]
-    kinds = [(each.name, "<i4" if each.kind == "categorical" else "<f4") for each in features]
-    rows = np.empty(BATCH_ROWS * 16, [*kinds, ("y", "<i4")])
-    for each in features:
-        drawn = (
-            rng.integers(0, each.cardinality or 1, len(rows))
-            if each.cardinality
-            else rng.normal(size=len(rows))
-        )
-        rows[each.name] = drawn
-    rows["y"] = rng.integers(0, 2, len(rows))
-    encoding = Encoding(features=tuple(features), task="binary", classes=("0", "1"), train_prior=(0.5, 0.5))
-    return encoding, Collator(encoding, rows.dtype).collate(rows)
+    case = tables(rng, BATCH_ROWS * 16, TableNetSettings())
+    return case.encoding, Collator(case.encoding, case.rows.dtype).collate(case.rows)
 
 
 def cpu_s(learner: NetLearner, rows: Samples, steps: int) -> float:

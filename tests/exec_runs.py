@@ -100,7 +100,7 @@ class Exec:
         return sorted(found, key=lambda each: each.started_at)
 
     def listed(self) -> Any:
-        """What `shoestring runs --json` prints."""
+        """Return the output of `shoestring runs --json`."""
         return shoestring("runs", "--world", self.world, "--store", self.folder / "store", "--json").json
 
     @property
@@ -117,7 +117,7 @@ class Exec:
         return str(receipt.spent_usd + Decimal(self.usd_of(2 * receipt.seconds + 8)))
 
     def wall_usd(self) -> Decimal:
-        """What the last command cost by the clock on the wall."""
+        """Return the cost of the last command by the clock on the wall."""
         return self.receipts()[-1].prices[0].usd_per_hour * Decimal(str(self.wall_s)) / 3600
 
     def saved(self, name: str) -> Any:

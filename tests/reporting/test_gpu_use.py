@@ -1,4 +1,4 @@
-"""What GPUs were lent for: idle money, counters in actuals, FOCUS rows, the report and the live view."""
+"""The use of GPUs: idle money, counters in actuals, FOCUS rows, the report and the live view."""
 
 from __future__ import annotations
 

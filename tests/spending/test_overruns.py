@@ -1,4 +1,4 @@
-"""What costs more than its account has left: booked up to the cap, and the rest recorded as an overrun."""
+"""Costs beyond what an account has left: booked up to the cap, and the rest recorded as an overrun."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is judged is trained: every family minimises the loss of the recipe's metric."""
+"""Every family minimises the loss of the recipe's metric, by which it is judged."""
 
 from __future__ import annotations
 
