@@ -1,9 +1,10 @@
 """Claim: on a GPU a network trains with at least 90% of the rows a second of a loop written by hand.
 
 The data is drawn (bench/gpu_cases.py). The loop by hand has its rows on the device as tensors, the same
-network, loss, fused AdamW and average. On a GPU also: no step waits for it, its losses are those of cores
-within the spread of seeds, and how far the router's formula (training/families/gpu_needs.py) is from what was
-measured.
+network, loss, precision, fused AdamW and average. On a GPU also: the precision that the probe takes; no step
+waits for it; its losses are those of cores within the spread of seeds; with half of the memory that a batch
+takes, the batch is computed in parts, with the same loss; joules of a million rows, by hand as well; and how
+far the router's formula (training/families/gpu_needs.py) is from what was measured.
 
 python bench/gpu.py [--device cuda] [--quick] [--tflops 989]
 """
@@ -11,12 +12,15 @@ python bench/gpu.py [--device cuda] [--quick] [--tflops 989]
 from __future__ import annotations
 
 import argparse
+import gc
+import math
 import tempfile
 import time
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
-from statistics import mean, median, stdev
+from statistics import mean, stdev
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -25,6 +29,8 @@ from loop_overhead import idle_task
 from machine import describe
 
 from shoestring.backends.local import WallClock
+from shoestring.backends.nvml import GpuUsage
+from shoestring.core.errors import StageFailed
 from shoestring.core.types import Need, Pool
 from shoestring.data.loading.loader import Loader
 from shoestring.data.loading.shuffle import SampleCursor
@@ -36,6 +42,7 @@ from shoestring.training.families.registry import family_of
 from shoestring.training.frameworks.torch_.device import Device
 from shoestring.training.frameworks.torch_.net_kind import NetRows
 from shoestring.training.frameworks.torch_.net_learner import MAX_GRADIENT_NORM, NetLearner
+from shoestring.training.frameworks.torch_.precision import PROBE_STEPS, WARM_STEPS
 from shoestring.training.loop import Training
 
 WINDOW_STEPS = 16
@@ -47,8 +54,37 @@ def wait(device: str) -> None:
         torch.cuda.synchronize()
 
 
-def trained_rows_per_s(case: Case, device: str, seconds: float) -> tuple[float, NetLearner, float]:
-    """Return the rows a second of the loader and the learner, and the seconds of the first step."""
+class Pace(NamedTuple):
+    """What a loop does in a second, and the energy of the GPU for a million rows; NaN: none is reported."""
+
+    rows_per_s: float
+    joules: float
+
+    @property
+    def text(self) -> str:
+        joules = "" if math.isnan(self.joules) else f", {self.joules:,.0f} J a million"
+        return f"{self.rows_per_s:,.0f} rows/s{joules}"
+
+
+class Stopwatch:
+    """Measures from when it is made, by the clock and by the energy counters of the GPUs."""
+
+    def __init__(self) -> None:
+        self._usage, self._began_s = GpuUsage(), time.monotonic()
+        self._usage.read()
+
+    def seconds(self) -> float:
+        return time.monotonic() - self._began_s
+
+    def pace(self, rows: int) -> Pace:
+        seconds = self.seconds()
+        self._usage.read()
+        joules = self._usage.joules
+        return Pace(rows / seconds, math.nan if joules is None else joules / rows * 1e6)
+
+
+def trained(case: Case, device: str, seconds: float) -> tuple[Pace, NetLearner, float]:
+    """Return the pace of the loader and the learner, and the seconds of the first step."""
     train, _ = case.split()
     began_s = time.monotonic()
     learner = NetLearner(
@@ -58,21 +94,21 @@ def trained_rows_per_s(case: Case, device: str, seconds: float) -> tuple[float, 
     with Loader(train, SampleCursor(seed=0), gather=learner.gather, threads=2) as loader:
         float(learner.advance(plan, loader).loss)
         first_s = time.monotonic() - began_s
-        # An epoch moves the rows to the device.
-        for _ in range(-(-len(train) // batch)):
+        # An epoch moves the rows to the device, and the first steps choose the precision.
+        for _ in range(max(-(-len(train) // batch), 2 * (WARM_STEPS + PROBE_STEPS))):
             learner.advance(plan, loader)
         wait(device)
-        began_s, done = time.monotonic(), 0
-        while time.monotonic() - began_s < seconds:
+        watch, done = Stopwatch(), 0
+        while watch.seconds() < seconds:
             learner.mark()
             losses = [learner.advance(plan, loader) for _ in range(WINDOW_STEPS)]
             float(sum(each.loss for each in losses))
             done += sum(each.samples for each in losses)
-        return done / (time.monotonic() - began_s), learner, first_s
+        return watch.pace(done), learner, first_s
 
 
-def by_hand_rows_per_s(case: Case, device: str, seconds: float) -> float:
-    """Return the rows a second of a loop written by hand, with all rows on the device."""
+def by_hand(case: Case, device: str, seconds: float, is_bf16: bool) -> Pace:
+    """Return the pace of a loop written by hand, with all rows on the device."""
     train, _ = case.split()
     samples, kind = train.take(np.arange(len(train))), case.kind
     rows = NetRows(kind.inputs(samples), kind.targets(samples)).to(torch.device(device))
@@ -82,26 +118,28 @@ def by_hand_rows_per_s(case: Case, device: str, seconds: float) -> float:
     )
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-4, fused=True)
     batch, done, at, order = case.settings.batch_rows, 0, 0, torch.randperm(len(rows), device=device)
-    began_s = time.monotonic()
+    watch = Stopwatch()
     for step in range(1 << 30):
         if step == 3 * WINDOW_STEPS:
             wait(device)
-            began_s, done = time.monotonic(), 0
+            watch, done = Stopwatch(), 0
         if step % WINDOW_STEPS == 0:
             wait(device)
-            if step > 3 * WINDOW_STEPS and time.monotonic() - began_s >= seconds:
+            if step > 3 * WINDOW_STEPS and watch.seconds() >= seconds:
                 break
         if at + batch > len(rows):
             at, order = 0, torch.randperm(len(rows), device=device)
         part = rows.take(order[at : at + batch])
-        loss = kind.losses(net(*kind.augmented(part.inputs, 0.0)), part.targets, "mean")
+        with torch.autocast(device, torch.bfloat16, enabled=is_bf16):
+            out = net(*kind.augmented(part.inputs, 0.0))
+        loss = kind.losses(out.float(), part.targets) / kind.divisor(batch)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(net.parameters(), MAX_GRADIENT_NORM)
         optimizer.step()
         average.update_parameters(net)
         at, done = at + batch, done + batch
-    return done / (time.monotonic() - began_s)
+    return watch.pace(done)
 
 
 def waits(learner: NetLearner, case: Case) -> str:
@@ -124,6 +162,36 @@ def waits(learner: NetLearner, case: Case) -> str:
     found = [each for each in profiled.events() if each.name.startswith(names)]
     # The profiler waits once at its own end.
     return f"{max(0, len(found) - 1)} waits in {WINDOW_STEPS} steps"
+
+
+def in_parts(case: Case, device: str) -> str:
+    """Return what a step makes of half of the memory that its batch takes."""
+    train, _ = case.split()
+    given, total = train.take(np.arange(case.settings.batch_rows)), torch.cuda.mem_get_info()[1]
+    losses, most = list[float](), 0
+    for share in (1.0, 0.5):
+        learner = NetLearner(case.kind, given, len(train), Device(device, 0))
+        rows, learner.precision.choice = learner.prepare(given), "float32"
+        # The first step also makes the optimizer's state.
+        learner.micro_rows = max(1, len(given) // 8)
+        learner.step(rows, 1e-4)
+        learner.micro_rows = learner.most_micro_rows
+        gc.collect()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        held = torch.cuda.memory_reserved()
+        if share < 1:
+            torch.cuda.set_per_process_memory_fraction((held + share * max(0, most - held)) / total)
+        try:
+            losses.append(float(learner.step(rows, 1e-4)))
+        except (StageFailed, torch.OutOfMemoryError) as error:
+            return f"half of the memory: {error}"
+        finally:
+            torch.cuda.set_per_process_memory_fraction(1.0)
+        most = torch.cuda.max_memory_reserved()
+    found = min(learner.micro_rows, len(given))
+    of_rows = f"{found:,} of {len(given):,} rows at once"
+    return f"half of the memory: {of_rows}, loss {losses[1]:.5f}, with all of it {losses[0]:.5f}"
 
 
 def validated(case: Case, device: str, seed: int, folder: Path) -> float:
@@ -183,16 +251,18 @@ def main() -> int:
     for case in gpu_cases(args.quick):
         own, plain, first_s = [], [], []
         for _ in range(rounds):
-            rate, learner, began_s = trained_rows_per_s(case, args.device, seconds)
-            own.append(rate)
+            pace, learner, began_s = trained(case, args.device, seconds)
+            own.append(pace)
             first_s.append(began_s)
-            plain.append(by_hand_rows_per_s(case, args.device, seconds))
-        ratios.append(median(own) / median(plain))
-        print(f"{case.name}: {median(own):,.0f} rows/s, by hand {median(plain):,.0f}: {ratios[-1]:.2f} times")
-        print(f"  first step after {first_s[0]:.1f} s", flush=True)
+            plain.append(by_hand(case, args.device, seconds, learner.precision.is_bf16))
+        mine, theirs = sorted(own)[rounds // 2], sorted(plain)[rounds // 2]
+        ratios.append(mine.rows_per_s / theirs.rows_per_s)
+        print(f"{case.name}: {mine.text}, by hand {theirs.text}: {ratios[-1]:.2f} times")
+        print(f"  first step after {first_s[0]:.1f} s, {learner.precision.choice}", flush=True)
         if args.device != "cpu":
-            ratio = estimated_rows_per_s(case, args.tflops) / median(own)
+            ratio = estimated_rows_per_s(case, args.tflops) / mine.rows_per_s
             print(f"  {waits(learner, case)}; the router's estimate is {ratio:.2f} times what was measured")
+            print(f"  {in_parts(case, args.device)}")
             print(f"  {agree(case, args.device, seeds)}", flush=True)
     print(f"least {min(ratios):.2f} times the loop by hand (claim: {CLAIM})")
     return 0 if min(ratios) >= CLAIM else 1

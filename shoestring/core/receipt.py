@@ -47,8 +47,12 @@ class PricePoint(Record):
     usd_per_hour: Usd
 
 
-Lever = Literal["length", "validation", "batch", "pool", "guardrail"]
-"""The settings that a running stage may adapt, mildest first, and the changes that a guardrail forces."""
+DeviceLever = Literal["precision", "micro-batch", "activations"]
+"""What a device makes of a training's steps: it changes their speed and memory, not their plan."""
+
+Lever = Literal["length", "validation", "batch", "pool", "guardrail"] | DeviceLever
+"""The settings that a running stage may adapt, mildest first, the changes that a guardrail forces, and those
+of a device."""
 
 
 class AdaptationChange(Record):

@@ -137,11 +137,11 @@ class Progress(NamedTuple):
     """One step as it was made: its samples, and their mean loss, which `Learner.metric` converts.
 
     `loss`: a number, or one that a device still computes: it can be added to others, and `float` waits for
-    it, which the loop calls once a window. None: it is not computed.
-    """
+    it, which the loop calls once a window. None: it is not computed. `changes`: of its device."""
 
     samples: int
     loss: Any
+    changes: tuple[PlanChange, ...] = ()
 
 
 class Feed(Protocol):

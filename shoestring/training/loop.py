@@ -77,6 +77,8 @@ class Training(Session):
             at, steps = at.after(done.samples), steps + 1
             now_s = measured.step_end_s(began_s, now_s, steps)
             state.samples = at.samples
+            if done.changes:
+                window.changes += map(self.adaptation, done.changes)
             state.is_shaped_by_budget = state.is_shaped_by_budget or plan.is_shaped_by_budget
             if self.should_stop() or not measured.guard.may_step(now_s) or controller.is_finished(at):
                 break

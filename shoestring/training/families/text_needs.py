@@ -12,7 +12,15 @@ TRAIN_LOGIT_COPIES, EVALUATE_LOGIT_COPIES = 4, 2
 """Copies of the logits that are in memory at once: of a batch in a step of training, and in evaluation of one
 row where it is long (short rows are computed several at a time, which takes less than MEMORY_GB)."""
 
-MEMORY_GB = 1.2
+MEMORY_GB, MICRO_BATCH_GB = 1.2, 1.0
+"""The memory of any training, and what a micro-batch may take on cores: with more rows at once it would be no
+faster."""
+
+
+def micro_batch(step: StepSize) -> int:
+    """Return the rows that a step on cores computes at once, at most a batch. There, memory is known before:
+    where it ends, the kernel kills, and nothing is raised."""
+    return max(1, min(step.batch_rows, int(1e9 * MICRO_BATCH_GB / (4 * step.values))))
 
 
 def evaluated_on_gpu(step: StepSize, layers: int, shape: DataShape) -> dict[str, Any]:

@@ -5,8 +5,6 @@ Shape suffixes as in `predictor`.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -14,48 +12,17 @@ from torch import Tensor, nn
 from shoestring.core.datasets import Encoding
 from shoestring.data.loading.samples import Samples
 from shoestring.training.families.image_net.layers import PADDING, Layer
-from shoestring.training.families.image_net.predictor import (
-    NORM_EPSILON,
-    net_layers,
-    rows_at_once,
-)
+from shoestring.training.families.image_net.predictor import NORM_EPSILON, net_layers, rows_at_once
 from shoestring.training.families.image_net.settings import ImageNetSettings
 from shoestring.training.frameworks.net_settings import embedding_width
+from shoestring.training.frameworks.torch_.batch_norm import BatchNorm
 from shoestring.training.frameworks.torch_.byte_dropout import ByteDropout, keep_mask
 from shoestring.training.frameworks.torch_.net_kind import Tensors
 from shoestring.training.frameworks.torch_.score_losses import ScoreLosses, start_as_prior
 from shoestring.training.losses.scores import outputs
 
-NEW_SHARE = 0.1
-"""The share of a batch in the mean and variance that predictions use."""
-
 CATEGORY_DROPOUT = 0.1
 """The share of category codes that each step replaces by 'unknown', so that it is trained too."""
-
-
-class BatchNorm(nn.Module):
-    """Batch normalisation (Ioffe and Szegedy 2015) whose mean and variance are parameters without a gradient:
-    so the average of the weights has their average, too."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.weight, self.bias = nn.Parameter(torch.ones(channels)), nn.Parameter(torch.zeros(channels))
-        self.mean = nn.Parameter(torch.zeros(channels), requires_grad=False)
-        self.variance = nn.Parameter(torch.ones(channels), requires_grad=False)
-        self.is_new = True
-
-    def _load_from_state_dict(self, *args: Any) -> None:
-        super()._load_from_state_dict(*args)
-        self.is_new = not self.mean.any()
-
-    def forward(self, h_BCHW: Tensor) -> Tensor:
-        # One value a channel has no variance. The first batch replaces the initial mean and variance: a tenth
-        # of these would be most of the average over the first steps.
-        uses_batch = self.training and h_BCHW.numel() > h_BCHW.shape[1]
-        share = 1.0 if self.is_new else NEW_SHARE
-        self.is_new = self.is_new and not uses_batch
-        weights = self.weight, self.bias
-        return F.batch_norm(h_BCHW, self.mean, self.variance, *weights, uses_batch, share, NORM_EPSILON)
 
 
 class Convolution(nn.Module):
@@ -65,7 +32,7 @@ class Convolution(nn.Module):
         super().__init__()
         self.layer = layer
         self.kernel = nn.Conv2d(layer.inputs, layer.outputs, layer.kernel, layer.stride, PADDING, bias=False)
-        self.norm = BatchNorm(layer.outputs)
+        self.norm = BatchNorm(layer.outputs, NORM_EPSILON)
 
     def forward(self, h_BCHW: Tensor) -> Tensor:
         if max(self.layer.pool) > 1:
@@ -120,6 +87,8 @@ class ImageNetKind(ScoreLosses):
         super().__init__(encoding)
         self.settings = settings
         self.rows_at_once = rows_at_once(net_layers(encoding, settings))
+        # Its normalisation depends on the rows that are computed together.
+        self.most_micro_rows = settings.batch_rows
 
     def inputs(self, samples: Samples) -> Tensors:
         """Return the pixels, uint8[B, C, H, W], and the codes and numbers of the features."""

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 from shoestring.core.types import Need
 from shoestring.training.contracts import Learner, Predictor
-from shoestring.training.families.data_shape import DataShape
+from shoestring.training.families.data_shape import DataShape, encoded_shape
 from shoestring.training.families.gpu_needs import StepSize, on_gpu
 from shoestring.training.families.registry import OneFile
 from shoestring.training.families.text_needs import (
     EVALUATE_LOGIT_COPIES,
     TRAIN_LOGIT_COPIES,
     evaluated_on_gpu,
+    micro_batch,
     text_memory_gb,
 )
 from shoestring.training.families.text_net.settings import TextNetSettings
@@ -44,7 +45,7 @@ class TextNetFamily(OneFile[TextNetSettings]):
     weights_file = "weights.safetensors"
 
     def train_need(self, need: Need, shape: DataShape) -> Need:
-        logits = TRAIN_LOGIT_COPIES * self.settings.batch_rows
+        logits = TRAIN_LOGIT_COPIES * micro_batch(self._step(shape))
         need = self._need(need, shape, TRAIN_TOKEN_US, TRAIN_LOGIT_US, logits)
         return need.model_copy(update=on_gpu(self._step(shape), 1))
 
@@ -66,7 +67,8 @@ class TextNetFamily(OneFile[TextNetSettings]):
         from shoestring.training.families.text_net.learner import TextNetKind
         from shoestring.training.frameworks.torch_.net_learner import NetLearner
 
-        return NetLearner.of_task(task, TextNetKind(task.encoding, self.settings))
+        rows = micro_batch(self._step(encoded_shape(task.encoding, len(task.train))))
+        return NetLearner.of_task(task, TextNetKind(task.encoding, self.settings), rows)
 
     def predictor(self, encoding: Encoding, weights: bytes, device: str = "cpu") -> Predictor:
         from shoestring.training.families.text_net.learner import TextNetKind

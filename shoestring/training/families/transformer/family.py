@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 from shoestring.core.types import Need
 from shoestring.training.contracts import Learner, Predictor
-from shoestring.training.families.data_shape import DataShape
+from shoestring.training.families.data_shape import DataShape, encoded_shape
 from shoestring.training.families.gpu_needs import StepSize, on_gpu
 from shoestring.training.families.registry import OneFile
 from shoestring.training.families.text_needs import (
     EVALUATE_LOGIT_COPIES,
     TRAIN_LOGIT_COPIES,
     evaluated_on_gpu,
+    micro_batch,
     text_memory_gb,
 )
 from shoestring.training.families.transformer.settings import TransformerSettings
@@ -43,9 +44,9 @@ class TransformerFamily(OneFile[TransformerSettings]):
     weights_file = "weights.safetensors"
 
     def train_need(self, need: Need, shape: DataShape) -> Need:
-        batch = self.settings.batch_rows
-        memory_gb = text_memory_gb(shape, TRAIN_LOGIT_COPIES * batch)
-        memory_gb += 4 * batch * shape.row_tokens * self._values(shape) / 1e9
+        rows = micro_batch(self._step(shape))
+        memory_gb = text_memory_gb(shape, TRAIN_LOGIT_COPIES * rows)
+        memory_gb += 4 * rows * shape.row_tokens * self._values(shape) / 1e9
         need = self._with(need, self._token_us(shape) * shape.row_tokens, memory_gb)
         return need.model_copy(update=on_gpu(self._step(shape), 1))
 
@@ -58,7 +59,8 @@ class TransformerFamily(OneFile[TransformerSettings]):
         from shoestring.training.families.transformer.learner import TransformerKind
         from shoestring.training.frameworks.torch_.net_learner import NetLearner
 
-        return NetLearner.of_task(task, TransformerKind(task.encoding, self.settings))
+        rows = micro_batch(self._step(encoded_shape(task.encoding, len(task.train))))
+        return NetLearner.of_task(task, TransformerKind(task.encoding, self.settings), rows)
 
     def predictor(self, encoding: Encoding, weights: bytes, device: str = "cpu") -> Predictor:
         from shoestring.training.families.transformer.learner import TransformerKind

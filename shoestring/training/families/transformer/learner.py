@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from shoestring.core.datasets import Encoding
 from shoestring.training.families.transformer.settings import TransformerSettings
 from shoestring.training.frameworks.torch_.byte_dropout import ByteDropout
+from shoestring.training.frameworks.torch_.net_kind import RecomputingNet
 from shoestring.training.frameworks.torch_.token_net import HashedNGrams, TokenModel, begin_as_frequencies
 
 ROTARY_BASE, INIT_STD = 10_000.0, 0.02
@@ -107,7 +108,7 @@ class TransformerLayer(nn.Module):
         return h_BNKU.reshape(-1, tokens, self.heads, width // self.heads).transpose(1, 2)
 
 
-class Transformer(nn.Module):
+class Transformer(RecomputingNet):
     """Predicts each token of a row from those before it, in the same document and the same row.
 
     The net starts as the frequencies of the tokens in train: the last layer is zero, and its bias holds them.
@@ -137,7 +138,7 @@ class Transformer(nn.Module):
             h_BTU = h_BTU + self.widen(self.ngrams(tokens_BT, document_BT))
         blocks = Blocks(document_BT, self.window or tokens_BT.shape[1], self.head_width)
         for layer in self.layers:
-            h_BTU = layer(h_BTU, blocks)
+            h_BTU = self.computed(layer, h_BTU, blocks)
         out_BTV: Tensor = self.output(self.output_norm(h_BTU))
         return out_BTV
 

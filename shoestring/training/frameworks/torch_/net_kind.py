@@ -10,12 +10,14 @@ from typing import Any, Protocol
 import torch
 from safetensors.torch import load, save
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from shoestring.data.loading.samples import Samples
 from shoestring.training.frameworks.net_settings import NetSettings
 from shoestring.training.losses.scores import Array
 
 Tensors = tuple[Tensor, ...]
+ANY_ROWS = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +74,30 @@ class NetRows:
         return NetRows(tuple(map(change, self.inputs)), tuple(map(change, self.targets)))
 
 
+class RecomputingNet(nn.Module):
+    """A network whose layers can be computed again in the backward pass, instead of being kept for it:
+    gradient checkpointing (Chen et al. 2016, arXiv 1604.06174)."""
+
+    recomputes = False
+
+    def computed(self, layer: nn.Module, *inputs: Any) -> Tensor:
+        """Return a layer's output."""
+        if self.recomputes and self.training:
+            found: Tensor = checkpoint(layer, *inputs, use_reentrant=False)
+            return found
+        return layer(*inputs)  # type: ignore[no-any-return]
+
+
 class NetKind(Protocol):
     """The network for one data set while it is trained: its inputs, how it begins, and its loss.
 
     `inputs` and `targets` are called by the threads that load the rows; what a step calls sees tensors only.
-    `rows_at_once`: the rows that are computed at once outside a training step.
+    `rows_at_once`: the rows that are computed at once outside a training step; `most_micro_rows`: at most, in
+    one, on any device.
     """
 
     rows_at_once: int
+    most_micro_rows: int
 
     @property
     def settings(self) -> NetSettings: ...
@@ -108,12 +126,17 @@ class NetKind(Protocol):
         """Return what a `Predictor` predicts, from the network's output for samples."""
         ...
 
-    def losses(self, out: Tensor, targets: Tensors, reduction: str) -> Tensor:
-        """Return the loss of a network's output: the "mean" that a step minimises, or the "sum"."""
+    def losses(self, out: Tensor, targets: Tensors) -> Tensor:
+        """Return the loss of a network's output, summed over the rows."""
+        ...
+
+    def divisor(self, rows: int) -> float:
+        """Return what a step divides the loss of a batch by. It depends on its rows alone, so that a batch
+        can be computed in parts."""
         ...
 
     def weight(self, samples: Samples) -> float:
-        """Return what the "sum" is divided by: the number of things, or their weight."""
+        """Return what the loss of a validation is divided by: the number of things, or their weight."""
         ...
 
     def metric(self, loss: float) -> float:

@@ -7,30 +7,44 @@ import math
 import time
 from collections.abc import Iterable
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
+from shoestring.core.errors import StageFailed
 from shoestring.data.loading.gathering import GatheredSamples, GatherSeconds, gather_samples
 from shoestring.data.loading.samples import Positions, SampleReader, Samples
-from shoestring.training.contracts import Deferred, Feed, Progress, StepPlan, ValidationRows, Weights
+from shoestring.training.contracts import (
+    Deferred,
+    Feed,
+    PlanChange,
+    Progress,
+    StepPlan,
+    ValidationRows,
+    Weights,
+)
+from shoestring.training.frameworks.torch_.batch_norm import BatchNorm
 from shoestring.training.frameworks.torch_.device import Device
 from shoestring.training.frameworks.torch_.held_rows import HeldRows, HeldValidation, WeighedRows
 from shoestring.training.frameworks.torch_.net_kind import (
+    ANY_ROWS,
     NetKind,
     NetRows,
+    RecomputingNet,
     from_bytes,
     load_weights,
     to_bytes,
     weight_bytes,
 )
+from shoestring.training.frameworks.torch_.precision import Precision
 
 if TYPE_CHECKING:
     from shoestring.training.task import TrainingTask
 
-EDGE_SAMPLE_ROWS = 50_000
+EDGE_SAMPLE_ROWS, TEXT_SAMPLE_ROWS = 50_000, 1_000
 # Steps after which a weight counts half in the average: long enough to approximate an annealed model.
 AVERAGE_HALF_LIFE_STEPS = 32
 MAX_GRADIENT_NORM = 1.0
@@ -42,11 +56,19 @@ class NetLearner:
 
     by_rounds = False
 
-    def __init__(self, kind: NetKind, sample: Samples, rows: int, device: Device | None = None) -> None:
+    def __init__(
+        self,
+        kind: NetKind,
+        sample: Samples,
+        rows: int,
+        device: Device | None = None,
+        core_micro_rows: int = ANY_ROWS,
+    ) -> None:
         """`sample`: samples of train, for `NetKind.new`. `rows`: the size of an epoch. `device`: None: the
-        cores, with seed 0."""
+        cores, with seed 0. `core_micro_rows`: the rows of a step for which cores have the memory."""
         self.kind, self.rows, settings = kind, rows, kind.settings
         self.device = device or Device("cpu", 0)
+        self.queues_steps = self.device.queues_steps
         self.net = kind.new(sample).to(self.device.torch)
         self.batch_rows = settings.batch_rows
         self.average = copy.deepcopy(self.net).requires_grad_(False).eval()
@@ -62,19 +84,24 @@ class NetLearner:
         self.optimizer = torch.optim.AdamW(
             groups, lr=settings.learning_rate, betas=(0.9, 0.99), fused=fused, foreach=not fused
         )
+        own_rows = ANY_ROWS if self.queues_steps else core_micro_rows
+        self.most_micro_rows = self.micro_rows = min(kind.most_micro_rows, own_rows)
+        self.precision = Precision(self.device)
+        self._changes = list[PlanChange]()
+        self._norms = [each for each in self.net.modules() if isinstance(each, BatchNorm)]
         self._marked, self._marked_at = list[Tensor](), (0, 0)
-        self.queues_steps = self.device.queues_steps
         self._held, self._held_validation = HeldRows(self.device, rows), HeldValidation(self.device)
 
     @classmethod
-    def of_task(cls, task: TrainingTask, kind: NetKind) -> Self:
+    def of_task(cls, task: TrainingTask, kind: NetKind, core_micro_rows: int = ANY_ROWS) -> Self:
         """Return the learner of a training, with all random numbers from its seed."""
         torch.set_num_threads(task.cores)
         torch.manual_seed(task.seed)
         rows = len(task.train)
-        sample_rows = min(rows, EDGE_SAMPLE_ROWS if task.encoding.features else 1)
+        others = TEXT_SAMPLE_ROWS if task.encoding.vocabulary else 1
+        sample_rows = min(rows, EDGE_SAMPLE_ROWS if task.encoding.features else others)
         sample = task.train.positions(task.first_cursor(), 0, 0, sample_rows)
-        return cls(kind, task.train.take(sample), rows, Device(task.device, task.seed))
+        return cls(kind, task.train.take(sample), rows, Device(task.device, task.seed), core_micro_rows)
 
     def gather(self, rows: SampleReader, samples: Positions) -> GatheredSamples:
         began_s = time.perf_counter()
@@ -97,24 +124,71 @@ class NetLearner:
 
     def advance(self, plan: StepPlan, feed: Feed) -> Progress:
         rows: NetRows = feed.next_batch(plan.rows).samples
-        return Progress(len(rows), self.step(rows, self.kind.settings.learning_rate * plan.rate))
+        loss = self.step(rows, self.kind.settings.learning_rate * plan.rate)
+        changes, self._changes = (*self._changes, *self.precision.taken_changes()), []
+        return Progress(len(rows), loss, changes)
 
     def step(self, rows: NetRows, learning_rate: float) -> Tensor:
         """Take one step on a batch and return its loss, float64, for which nothing has waited yet; of a
         gradient that is not finite NaN. Gradients are clipped to a norm of `MAX_GRADIENT_NORM`."""
-        self.device.begin_step(self.steps)
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
-        inputs = self.kind.augmented(rows.inputs, self.seen / self.rows)
-        loss = self.kind.losses(self.net(*inputs), rows.targets, "mean")
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
+        self.precision.begin_step(len(rows))
+        loss = self._gradients(rows)
         norm = torch.nn.utils.clip_grad_norm_(self._weights, MAX_GRADIENT_NORM)
         self.optimizer.step()
         self.steps += 1
         self.seen += len(rows)
         self._update_average()
-        return torch.where(norm.isfinite(), loss.detach(), math.nan).double()
+        return torch.where(norm.isfinite(), loss, math.nan).double()
+
+    def _gradients(self, rows: NetRows) -> Tensor:
+        """Compute the gradients of a batch, in as many parts as the memory of the device makes necessary;
+        return its loss. Raises StageFailed where one row does not fit."""
+        while True:
+            try:
+                return self._gradients_of_parts(rows, -(-len(rows) // self.micro_rows))
+            except torch.OutOfMemoryError as error:
+                # Its first two sentences; a table of all allocations may follow.
+                found = ". ".join(str(error).split(". ")[:2])
+            # Outside of `except`, whose traceback holds the tensors of the failed part.
+            self.device.release()
+            self._changes.append(self._less_memory(len(rows), f"{self.device.torch}: {found}"))
+
+    def _less_memory(self, rows: int, found: str) -> PlanChange:
+        """Compute a batch of rows from now on with less memory. Raises StageFailed where one row at a time
+        does not fit."""
+        before = min(self.micro_rows, rows)
+        if before > 1:
+            self.micro_rows = before // 2
+            return PlanChange("micro-batch", f"{before:,} rows", f"{self.micro_rows:,} rows", found)
+        net = self.net
+        if not isinstance(net, RecomputingNet) or net.recomputes:
+            raise StageFailed(f"one row does not fit into the memory of {found}")
+        # Rows take much less now.
+        net.recomputes, self.micro_rows = True, self.most_micro_rows
+        reason = f"one row does not fit into the memory of {found}"
+        return PlanChange("activations", "kept", "recomputed", reason)
+
+    def _gradients_of_parts(self, rows: NetRows, parts: int) -> Tensor:
+        """Compute the gradients of a batch, which are the sum of those of its parts."""
+        self.device.begin_step(self.steps)
+        self.optimizer.zero_grad(set_to_none=True)
+        for norm in self._norms:
+            norm.begin_step(parts, is_first=not self.steps)
+        batch = NetRows(self.kind.augmented(rows.inputs, self.seen / self.rows), rows.targets)
+        ends = [len(rows) * part // parts for part in range(parts + 1)]
+        losses = list[Tensor]()
+        for start, stop in pairwise(ends):
+            part = batch.part(start, stop) if parts > 1 else batch
+            with self.device.autocast(self.precision.is_bf16):
+                out = self.net(*part.inputs)
+            loss = self.kind.losses(out.float(), part.targets) / self.kind.divisor(len(rows))
+            loss.backward()  # type: ignore[no-untyped-call]
+            losses.append(loss.detach())
+        for norm in self._norms:
+            norm.end_step()
+        return losses[0] if parts == 1 else torch.stack(losses).sum()
 
     def _update_average(self) -> None:
         """Add the weights to the average. At first it is the plain mean."""
@@ -135,7 +209,7 @@ class NetLearner:
         net.eval()
         total, weights = torch.zeros((), dtype=torch.float64, device=self.device.torch), 0.0
         for rows, weight in batches:
-            total += self.kind.losses(net(*rows.inputs), rows.targets, "sum")
+            total += self.kind.losses(net(*rows.inputs), rows.targets)
             weights += weight
         net.train(training)
         return self.metric(float(total) / weights)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from shoestring.core.datasets import Encoding
 from shoestring.data.loading.samples import Samples
-from shoestring.training.frameworks.torch_.net_kind import Tensors
+from shoestring.training.frameworks.torch_.net_kind import ANY_ROWS, Tensors
 from shoestring.training.losses.scores import (
     Array,
     mean_metric,
@@ -27,6 +27,8 @@ from shoestring.training.losses.scores import (
 
 class ScoreLosses:
     """What a `NetKind` needs whose network returns logits, or standardised values for a regression."""
+
+    most_micro_rows = ANY_ROWS
 
     def __init__(self, encoding: Encoding) -> None:
         self.encoding = encoding
@@ -45,13 +47,9 @@ class ScoreLosses:
         weights = () if weights_B is None else (torch.from_numpy(weights_B.astype(np.float32)),)
         return torch.from_numpy(target_B), *weights
 
-    def losses(self, out: Tensor, targets: Tensors, reduction: str) -> Tensor:
+    def losses(self, out: Tensor, targets: Tensors) -> Tensor:
         """Return the log loss in nats, with the weights of rows; for regression the squared error, or the
-        quantile loss, of the standardised target.
-
-        A mean is over the rows of the batch, not over their weights, which are 1 in the mean over train:
-        gradients are then unbiased, however the weights fall into batches.
-        """
+        quantile loss, of the standardised target."""
         target_B, *weights = targets
         if self.is_regression:
             losses_B = self._regression_losses(target_B - out[:, 0])
@@ -61,7 +59,12 @@ class ScoreLosses:
             losses_B = F.cross_entropy(out, target_B, reduction="none")
         for weights_B in weights:
             losses_B = losses_B * weights_B
-        return losses_B.mean() if reduction == "mean" else losses_B.sum()
+        return losses_B.sum()
+
+    def divisor(self, rows: int) -> float:
+        """Return the rows, not their weights, which are 1 in the mean over train: gradients are then
+        unbiased, however the weights fall into batches."""
+        return rows
 
     def _regression_losses(self, error_B: Tensor) -> Tensor:
         quantile = self.encoding.loss.quantile

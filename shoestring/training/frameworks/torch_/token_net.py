@@ -18,7 +18,7 @@ from shoestring.core.datasets import Encoding
 from shoestring.data.loading.samples import Samples
 from shoestring.training.frameworks.net_settings import NetSettings
 from shoestring.training.frameworks.text_batches import text_rows_at_once
-from shoestring.training.frameworks.torch_.net_kind import Tensors
+from shoestring.training.frameworks.torch_.net_kind import ANY_ROWS, Tensors
 from shoestring.training.losses.scores import Array
 
 NGRAMS = (2, 3, 4, 5)
@@ -74,10 +74,13 @@ class TokenModel(Generic[OwnSettings]):
     outside a training step.
     """
 
+    most_micro_rows = ANY_ROWS
+
     def __init__(self, encoding: Encoding, settings: OwnSettings) -> None:
         assert encoding.vocabulary is not None
         self.encoding, self.settings, self.vocabulary = encoding, settings, encoding.vocabulary
         row_tokens = math.prod(encoding.of_use("tokens")[0].shape)
+        self._row_bytes = 1.0
         self.rows_at_once = text_rows_at_once(row_tokens, self.vocabulary.size)
 
     def net(self) -> nn.Module:
@@ -88,20 +91,23 @@ class TokenModel(Generic[OwnSettings]):
         return (_stored(samples["tokens"][:, :-1]),)
 
     def targets(self, samples: Samples) -> Tensors:
-        """Return the token after each, [B, T], and the bytes of each row, int64[B]."""
-        return _stored(samples["tokens"][:, 1:]), torch.from_numpy(samples["target"].astype(np.int64))
+        """Return the token after each: [B, T]."""
+        return (_stored(samples["tokens"][:, 1:]),)
 
     def augmented(self, inputs: Tensors, epochs: float) -> Tensors:
         return inputs
 
     def new(self, sample: Samples) -> nn.Module:
+        self._row_bytes = max(1.0, float(sample["target"].mean()))
         return self.net()
 
-    def losses(self, out: Tensor, targets: Tensors, reduction: str) -> Tensor:
-        """Return the nats of all tokens, or their mean over the bytes."""
-        next_BT, bytes_B = targets
-        nats = token_losses(out, self.counted(next_BT)).sum()
-        return nats / bytes_B.sum() if reduction == "mean" else nats
+    def losses(self, out: Tensor, targets: Tensors) -> Tensor:
+        """Return the nats of all tokens."""
+        return token_losses(out, self.counted(targets[0])).sum()
+
+    def divisor(self, rows: int) -> float:
+        """Return the expected bytes of rows: those of a batch would be known after its last part alone."""
+        return rows * self._row_bytes
 
     def counted(self, next_BT: Tensor) -> Tensor:
         """Return tokens as int64[B, T], with IGNORED for the start of a document and for padding."""
