@@ -44,6 +44,13 @@ def duration(seconds: float) -> str:
     return f"{hours // 24} d {hours % 24} h"
 
 
+def short_duration(seconds: float) -> str:
+    """Format seconds of a step or of a part of it: `71.3 ms`, `812 us`; from a second on as `duration`."""
+    if seconds >= 0.9995:
+        return duration(seconds)
+    return f"{1e3 * seconds:.3g} ms" if seconds >= 0.9995e-3 else f"{1e6 * seconds:.3g} us"
+
+
 def count(number: int) -> str:
     return f"{number:,}"
 
