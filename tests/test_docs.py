@@ -199,6 +199,7 @@ def test_the_store_holds_every_key_that_the_docs_name_and_no_other(finished: Fin
         "runs/RUN_ID/approval-request.json",
         "runs/RUN_ID/refusal.json",
         "runs/RUN_ID/error.json",
+        "runs/RUN_ID/profile.json",
         "runs/RUN_ID/predictions.json",
         "ledger/ACCOUNT/approvals/DIGEST.json",
         "ledger/ACCOUNT/checkpoint.json",

@@ -26,6 +26,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "init": "authoring.init:init",
         "data": "running.data:app",
         "plan": "running.plan:plan",
+        "profile": "running.profile:profile",
         "run": "running.run:run",
         "exec": "running.exec_:exec_command",
         "watch": "running.watch:watch",

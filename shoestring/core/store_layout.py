@@ -6,10 +6,7 @@ from shoestring.core.errors import StoreError
 
 STORE_VERSION = "store.json"
 BLOBS, CACHE, DATASETS = "blobs/", "cache/", "datasets/"
-RUNS = "runs/"
-LEDGER = "ledger/"
-PENDING = "pending/"
-COMMITMENTS = "commitments/"
+RUNS, LEDGER, PENDING, COMMITMENTS = "runs/", "ledger/", "pending/", "commitments/"
 LEARNED_RECEIPTS = "learned/receipts/"
 FINGERPRINTS = "learned/fingerprints/"
 STOCK_OUTS = "learned/stock-outs/"
@@ -121,6 +118,10 @@ def refusal(run_id: str) -> str:
 
 def step_error(run_id: str) -> str:
     return f"{RUNS}{run_id}/error.json"
+
+
+def profile(run_id: str) -> str:
+    return f"{RUNS}{run_id}/profile.json"
 
 
 def data_page(run_id: str) -> str:

@@ -51,6 +51,9 @@ class Command(Record):
     grace_s: float = Field(
         DEFAULT_GRACE_S, gt=0, description="seconds from SIGTERM to SIGKILL, which the budget keeps back"
     )
+    profile: bool = Field(
+        False, exclude_if=lambda profile: not profile, description="true: its training loop is profiled"
+    )
     outputs: dict[str, str] = Field(
         {},
         exclude_if=lambda outputs: not outputs,

@@ -16,6 +16,8 @@ from shoestring.core.record import Record, validation_message
 BUDGET_VARIABLE = "SHOESTRING_BUDGET"
 CHECKPOINTS_VARIABLE = "SHOESTRING_CHECKPOINTS"
 PROGRESS_VARIABLE = "SHOESTRING_PROGRESS"
+PROFILE_VARIABLE = "SHOESTRING_PROFILE"
+"""Names the file to which a training loop writes its profile, where one is asked for."""
 
 
 class BudgetFile(Record):

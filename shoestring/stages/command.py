@@ -25,6 +25,7 @@ from shoestring.data.scratch.scratch_files import remove_folder
 from shoestring.data.scratch.temporary_folders import hold_folder
 from shoestring.spending.budget_file import BUDGET_VARIABLE, CHECKPOINTS_VARIABLE, PROGRESS_VARIABLE
 from shoestring.stages.work import CommandWork, StageProgress
+from shoestring.training.profiling.profile_file import ProfileFile
 
 COMMAND_STAGE = "command"
 """The stage of a command that runs alone."""
@@ -44,16 +45,14 @@ WRITE_EVERY_S = 1.0
 COPY_EVERY_S = 5.0
 MIN_NOTICE_S, NOTICE_SHARE = 2.0, 1 / 6
 """From `should_stop` in the budget file to SIGTERM, the second as a share of the grace: a command that reads
-it ends by itself.
-"""
+it ends by itself."""
 ASKED = "it was asked to stop"
 ENDED_BY_DEADLINE = "ended by its deadline"
 END_S = 1.0
 """Seconds from the end of a command to the end of its run, which is settled and reported in that time."""
 LAUNCHER_REQUESTS = 58
 """Requests to the store, one after another, from the settlement of a command to the end of `shoestring exec`:
-the close of its account, its report and its summary. Counted by bench/exec_books.py.
-"""
+the close of its account, its report and its summary. Counted by bench/exec_books.py."""
 MIN_COPY_S, COPY_MARGIN = 0.2, 1.5
 
 
@@ -132,6 +131,7 @@ class CommandRun:
             CHECKPOINTS_VARIABLE: str(self.folder),
             PROGRESS_VARIABLE: str(places / "progress.json"),
         }
+        self.profile = ProfileFile(work.store, work.run_id, places, work.command.profile)
         self.stopped = ("", "")
         self.copy_fault = ""
         self.told_to_stop = False
@@ -145,7 +145,7 @@ class CommandRun:
         folder = Path(self.command.folder) if self.command.folder else None
         # It may outlive this process, and needs its files until it ends.
         held = hold_folder(self.work.scratch)
-        group = CommandGroup(self.command.argv, self.variables, folder, [held])
+        group = CommandGroup(self.command.argv, self.variables | self.profile.variables, folder, [held])
         with keyboard_of(group), self.copied_while_running(group):
             try:
                 while not group.ended.wait(LOOK_EVERY_S):
@@ -157,6 +157,7 @@ class CommandRun:
                 # What its processes left in the group does not outlive it, whatever happened here.
                 group.kill()
         self.save_at_end()
+        self.profile.keep()
         # On a disk that these files filled, the result of this attempt would find no place.
         remove_folder(self.folder)
         return self.outcome(group)

@@ -32,7 +32,7 @@ def commands(group: TyperGroup, prefix: str = "") -> Iterator[tuple[str, Command
             yield f"{prefix}{name}", command
 
 
-THIS_MACHINE = {"exec"}
+THIS_MACHINE = {"exec", "profile"}
 """What it runs is on this machine, whatever cluster there is."""
 
 

@@ -28,13 +28,15 @@ from shoestring.cli.world_source import WorldSource, absolute
 from shoestring.commands.program import check_program
 from shoestring.config.world import World
 from shoestring.core import store_layout
-from shoestring.core.errors import UsageError
+from shoestring.core.errors import NotInStore, UsageError
+from shoestring.core.interfaces import Store
 from shoestring.core.receipt import Receipt
 from shoestring.core.record import record_bytes, validation_message
 from shoestring.data.job import DEFAULT_GRACE_S, MIN_GRACE_S, Command, Job, command_name
 from shoestring.data.run_records import read_record
 from shoestring.reporting import number_text
 from shoestring.reporting.summary import RunSummary
+from shoestring.reporting.terminal.profile_text import profile_text
 from shoestring.runtime.admission.first_request import RunRequest
 from shoestring.runtime.launch.command_run import (
     command_request,
@@ -45,6 +47,7 @@ from shoestring.runtime.launch.command_watcher import CommandWatcher, command_wa
 from shoestring.runtime.launch.local_run import LaunchOptions, is_done
 from shoestring.runtime.launch.local_world import check_runnable
 from shoestring.stages.command import ENDED_BY_DEADLINE
+from shoestring.training.profiling.profile import Profile
 
 BY_REQUEST = (128 + signal.SIGINT, 128 + signal.SIGTERM)
 """Exit codes of a command that was asked to end, by Ctrl-C or by another process: it has no fault to fix."""
@@ -71,6 +74,13 @@ GraceOption = Annotated[
 ]
 CampaignOption = Annotated[str, typer.Option("--campaign", help="campaign that is charged as well")]
 NameOption = Annotated[str, typer.Option("--name", help="name of the run; default: that of the script")]
+ProfileOption = Annotated[
+    bool,
+    typer.Option(
+        "--profile",
+        help="profile the first steps of its loop in `budgeted`, for at most 2% of the budget",
+    ),
+]
 ResumeOption = Annotated[
     str | None,
     typer.Option(
@@ -94,6 +104,7 @@ def exec_command(
     world: WorldOption = None,
     store: StoreOption = None,
     wait: WaitOption = False,
+    profile: ProfileOption = False,
     resume: ResumeOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -109,6 +120,7 @@ def exec_command(
     watcher = context.with_resource(command_watcher(partial(source.open, writes=True)))
     opened = source.open_to_run()
     fields = {"argv": tuple(command or ()) or None, "cores": cores, "gpu": gpu, "grace_s": grace}
+    fields |= {"profile": profile or None}
     given = {field: value for field, value in fields.items() if value is not None}
     if resume and (name or campaign):
         raise UsageError(f"{resume} keeps its name and its campaign: leave --name and --campaign out")
@@ -137,7 +149,20 @@ def exec_and_exit(
     receipt = exec_here(world, request, options, watcher)
     if stdout is not None:
         os.write(stdout, record_bytes(receipt))
+    if request.command.profile:
+        typer.echo(text_of_profile(world.store, request.run_id), err=True)
     end_as(receipt, read_record(world.store, store_layout.summary(request.run_id), RunSummary), given)
+
+
+def text_of_profile(store: Store, run_id: str) -> str:
+    """Return the profile that the command of a run has written, as text."""
+    try:
+        return profile_text(read_record(store, store_layout.profile(run_id), Profile))
+    except NotInStore:
+        return (
+            "shoestring: nothing was profiled: the command has no loop in `budgeted` or `budget.steps` "
+            "(docs/own-training.md), or it ended in its first steps"
+        )
 
 
 def local_world_path(world: Path | None) -> Path:

@@ -25,7 +25,7 @@ from shoestring.training.own_loop.loading.loader_workers import separate_workers
 from shoestring.training.own_loop.loop_state import LoopState
 from shoestring.training.own_loop.pacer import NextStep, Pacer
 from shoestring.training.own_loop.rates.rate_hook import RateHook
-from shoestring.training.own_loop.trained import Trained, load_all
+from shoestring.training.own_loop.trained import Trained, load_all, profiled_training
 
 Batch = TypeVar("Batch")
 # A script that counts its own epochs goes through the rest of them without a batch. One that counts steps, in
@@ -102,6 +102,7 @@ class LoopSession:
                 hook.reset(optimizer)
         loop.save = self._save_last
         self._pacer = Pacer(loop, resume.ranks, hooks, self._saved_loader is not None)
+        self._profiled = None if resume.ranks.rank else profiled_training(trained.models, trained.optimizers)
         self._pass: LoaderPass | None = None
 
     def batches(self, loader: Any) -> Iterator[Any]:
@@ -116,7 +117,7 @@ class LoopSession:
                     break
             else:
                 pacer.advance()
-            batch = found.next()
+            batch = found.next() if self._profiled is None else self._profiled.loaded(found.next)
             if batch is END and not has_batches:
                 self._save_last()
                 raise UsageError(no_batches(loader))
@@ -130,10 +131,7 @@ class LoopSession:
                 at.samples -= max(0, rows * at.batches_in_pass - rows_per_pass(loader, rows))
                 at.is_finished = True
                 break
-            at.batches += 1
-            at.batches_in_pass += 1
-            at.samples += rows
-            loop.batch_began_s = loop.monotonic_s()
+            self._begin_step(rows)
             try:
                 yield batch
             except GeneratorExit:  # the script leaves the pass, which counts as its end
@@ -141,8 +139,21 @@ class LoopSession:
                 found.end()
                 loop.end_pass(loop.monotonic_s())
                 raise
+            finally:
+                if self._profiled is not None:
+                    self._profiled.end_step()
         self._end_pass()
         found.end()
+
+    def _begin_step(self, rows: int) -> None:
+        at = self.loop.position
+        at.batches += 1
+        at.batches_in_pass += 1
+        at.samples += rows
+        if self._profiled is not None:
+            self._profiled.begin_step(rows)
+            self._profiled = self._profiled.until_done
+        self.loop.batch_began_s = self.loop.monotonic_s()
 
     def save(self) -> None:
         """Write a checkpoint, on all ranks together, unless nothing was trained since the last one."""

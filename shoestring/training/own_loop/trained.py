@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
+import torch
 from torch import nn
 from torch.optim import Optimizer
 
 from shoestring.core.errors import UsageError
 from shoestring.core.text import join_names
+from shoestring.spending.budget_file import PROFILE_VARIABLE
 from shoestring.training.own_loop.rates.rate_hook import RateHook
 from shoestring.training.own_loop.rates.schedulers import (
     all_schedulers,
@@ -17,6 +20,7 @@ from shoestring.training.own_loop.rates.schedulers import (
     refuse_counting,
     schedulers_of,
 )
+from shoestring.training.profiling.profiled_loop import ProfiledLoop, profiled_loop, thread_settings
 
 Models: TypeAlias = nn.Module | Sequence[nn.Module]
 Optimizers: TypeAlias = Optimizer | Sequence[Optimizer]
@@ -113,6 +117,19 @@ def load_all(objects: Sequence[Stateful], saved: Any, name: str) -> None:
         raise ValueError(f"it has {len(states)} {name} states, and the script has {len(objects)}")
     for each, state in zip(objects, states, strict=True):
         each.load_state_dict(state)
+
+
+def profiled_training(models: Sequence[nn.Module], optimizers: Sequence[Optimizer]) -> ProfiledLoop | None:
+    """Return what profiles the loop of a training; None: nothing asks for it."""
+    if PROFILE_VARIABLE not in os.environ:
+        return None
+    from shoestring.training.frameworks.torch_.operators import TorchTools
+
+    cores = len(os.sched_getaffinity(0))
+    return profiled_loop(
+        lambda: TorchTools(models, optimizers),
+        lambda: thread_settings(torch.get_num_threads, torch.set_num_threads, cores),
+    )
 
 
 def listed(one_or_several: Any) -> list[Any]:

@@ -14,7 +14,8 @@ from shoestring.training.own_loop.checkpoints.saved_state import ranks_of, resto
 from shoestring.training.own_loop.loading.loader_workers import separate_workers
 from shoestring.training.own_loop.pacer import NextStep, Pacer
 from shoestring.training.own_loop.rates.rate_hook import RateHook
-from shoestring.training.own_loop.trained import check_optimizers
+from shoestring.training.own_loop.trained import check_optimizers, profiled_training
+from shoestring.training.profiling.profiled_loop import ProfiledLoop
 
 
 class FrameworkSession:
@@ -32,6 +33,7 @@ class FrameworkSession:
         self._fingerprint, self._optimizer_classes = "", list[str]()
         self._marked_s = self.loop.monotonic_s()
         self._model: nn.Module | None = None
+        self._profiled: ProfiledLoop | None = None
 
     @property
     def is_running(self) -> bool:
@@ -56,6 +58,8 @@ class FrameworkSession:
             restore_loop(loop, saved)
         self.pacer = Pacer(loop, ranks, hooks, bool(saved))
         self.pacer.begin_pass(None)
+        if not ranks.rank:
+            self._profiled = profiled_training([model], [hook.optimizer for hook in hooks])
         self._marked_s = loop.monotonic_s()
         loop.termination.__enter__()
 
@@ -71,6 +75,18 @@ class FrameworkSession:
                 f"the checkpoint {where} is of another model: name another folder for checkpoints, or "
                 "delete it"
             )
+
+    def begin_step(self, rows: int) -> None:
+        """Begin a step for the profile. Its rows were loaded since the last mark."""
+        if self._profiled is not None:
+            self._profiled.begin_step(rows, self.loop.monotonic_s() - self._marked_s)
+            self._profiled = self._profiled.until_done
+
+    def end_step(self) -> None:
+        """End a step for the profile."""
+        if self._profiled is not None:
+            self._profiled.end_step()
+            self.mark()
 
     def after_step(self, batches: int, samples: int, batches_left: int | None, validates: bool) -> NextStep:
         """Note a step, and return what follows. `validates`: the training has validations."""

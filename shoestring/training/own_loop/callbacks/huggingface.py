@@ -69,6 +69,11 @@ class HuggingFaceBudget(TrainerCallback):  # type: ignore[misc]
             session.look(self._steps_left(args, state, kwargs), validates(args))
         session.mark()
 
+    def on_step_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self._session.begin_step(rows_of_step(args))
+
     def on_optimizer_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
@@ -85,9 +90,9 @@ class HuggingFaceBudget(TrainerCallback):  # type: ignore[misc]
     ) -> TrainerControl:
         if not self._session.is_running:
             return control
-        rows = args.train_batch_size * args.gradient_accumulation_steps
+        self._session.end_step()
         left = self._steps_left(args, state, kwargs)
-        action = self._session.after_step(state.global_step, rows, left, validates(args))
+        action = self._session.after_step(state.global_step, rows_of_step(args), left, validates(args))
         self._is_own_save = action == NextStep.SAVE and not control.should_save
         self._follow(action, args, control)
         is_last = state.global_step >= state.max_steps or action == NextStep.STOP
@@ -197,6 +202,10 @@ class HuggingFaceBudget(TrainerCallback):  # type: ignore[misc]
         else:
             return None
         return -state.global_step % every if every else None
+
+
+def rows_of_step(args: TrainingArguments) -> int:
+    return int(args.train_batch_size * args.gradient_accumulation_steps)
 
 
 def validates(args: TrainingArguments) -> bool:

@@ -67,6 +67,11 @@ class LightningBudget(lightning.Callback):  # type: ignore[misc]
         if self._session.is_running and self._loop.position.batches == self._epoch_began_at:
             raise UsageError(no_batches(trainer.train_dataloader))
 
+    def on_train_batch_start(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        self._session.begin_step(self._rows)
+
     def on_train_batch_end(
         self,
         trainer: lightning.Trainer,
@@ -78,6 +83,7 @@ class LightningBudget(lightning.Callback):  # type: ignore[misc]
         session, loop = self._session, self._loop
         if not session.is_running:
             return
+        session.end_step()
         self._set_steps(trainer)
         batches, left = loop.position.batches + 1, self._batches_left(trainer)
         if (batch_idx + 1) % trainer.accumulate_grad_batches and left != 0:

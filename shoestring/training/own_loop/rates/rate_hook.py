@@ -43,7 +43,7 @@ class RateHook:
     ) -> None:
         self.share, self.decay_start = 0.0, LATEST_START
         self._say, self.end_rate = say, EndRate()
-        self.optimizer_class = type(optimizer).__name__
+        self.optimizer, self.optimizer_class = optimizer, type(optimizer).__name__
         schedulers = schedulers_of(optimizer, schedulers)
         peaks = _peaks(optimizer, peak_rates(schedulers, optimizer), bool(schedulers))
         of_kept = [each for each in schedulers if is_kept(each, kept)]
