@@ -55,7 +55,7 @@ from shoestring.data.transforms.joined_table import JoinedTable
 from shoestring.data.transforms.target import is_known
 from shoestring.evaluation.split_rows import read_targets
 from shoestring.stages import ingest, preprocess
-from shoestring.training.predict import predict
+from shoestring.training.families.predict import predict
 
 MOST_RATIO = 1.75
 RESAMPLES = 10_000

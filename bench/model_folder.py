@@ -49,7 +49,7 @@ from shoestring.data.transforms.target import is_known
 from shoestring.models.data_files import open_rows
 from shoestring.models.model import model_at
 from shoestring.models.onnx_file import write_onnx
-from shoestring.training.predict import predict
+from shoestring.training.families.predict import predict
 
 MOST_DIFFERENCE, MOST_ONNX_DIFFERENCE, MOST_MB = 1e-5, 1e-4, 500
 PEER = """

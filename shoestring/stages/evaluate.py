@@ -37,7 +37,7 @@ def settings(recipe: Recipe, seed: int) -> dict[str, JsonValue]:
 
 def run(work: Work) -> StageOutcome:
     """Evaluate the run's model. Raises DataError, StoreFull, StageStopped."""
-    from shoestring.training.predict import predict
+    from shoestring.training.families.predict import predict
 
     def report(phase: str, done: int) -> None:
         work.report_progress(StageProgress(phase=phase, samples=done))

@@ -13,8 +13,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from shoestring.config.adaptation import AdaptationLimits
-from shoestring.config.guardrails import GuardrailAction, Guardrails
-from shoestring.core.receipt import AdaptationChange, Lever, SpendForecast, TimeShares
+from shoestring.config.guardrails import Guardrails
+from shoestring.core.receipt import AdaptationChange, SpendForecast, TimeShares
+from shoestring.training.changes import PlanChange
 
 if TYPE_CHECKING:
     from shoestring.data.loading.gathering import GatheredSamples
@@ -242,47 +243,6 @@ class Predictor(Protocol):
         """Return probabilities float64[n, classes]; for regression values float64[n], in the unit of y; of
         texts the nats of each row, float64[n]."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class PlanChange:
-    """A change that the controller made, with its reason as a sentence with numbers.
-
-    `value`: the samples at the planned end, the share of the validation split, or the rows of a batch, as
-    the lever has it.
-    """
-
-    lever: Lever
-    before: str
-    after: str
-    reason: str
-    value: float = 0.0
-
-
-Snapshot = Literal["best", "plateau", "rollback"]
-"""The states that a loop keeps: the best validated weights, the learner at the best validation of the
-plateau, and the learner at the last validation above the skill floor."""
-
-
-class GuardrailStop(NamedTuple):
-    """A guardrail ends the training at a checkpoint."""
-
-    action: GuardrailAction
-    reason: str
-
-    @property
-    def change(self) -> PlanChange:
-        return PlanChange("guardrail", "running", "stopped", self.reason)
-
-
-class Instructions(NamedTuple):
-    """The loop's work after a validation: the states to keep, the one to continue from, and the changes to
-    record. With `stop` the training ends."""
-
-    keep: tuple[Snapshot, ...] = ()
-    restore: Snapshot | None = None
-    changes: tuple[PlanChange, ...] = ()
-    stop: GuardrailStop | None = None
 
 
 class TrainingProgress(NamedTuple):

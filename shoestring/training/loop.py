@@ -10,7 +10,8 @@ from shoestring.core.errors import StageStopped
 from shoestring.core.receipt import Cause
 from shoestring.data.loading.loader import Loader
 from shoestring.pricing.checkpoint_interval import checkpoint_interval_s
-from shoestring.training.contracts import GuardrailStop, Window
+from shoestring.training.changes import GuardrailStop
+from shoestring.training.contracts import Window
 from shoestring.training.control.drift import WINDOW_STEPS
 from shoestring.training.session import OpenWindow, Session
 from shoestring.training.task import TrainedModel

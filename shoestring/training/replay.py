@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import get_args
 
 from shoestring.core.receipt import DeviceLever
-from shoestring.training.contracts import PlanChange, RunPosition, Window
+from shoestring.training.changes import PlanChange
+from shoestring.training.contracts import RunPosition, Window
 from shoestring.training.control.controller import Controller
 from shoestring.training.control.memory import recall
 from shoestring.training.window_log import TrainingStart, WindowLog, WindowRecord

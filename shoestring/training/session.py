@@ -14,13 +14,12 @@ from shoestring.core.receipt import AdaptationChange, SpendForecast
 from shoestring.core.record import record_bytes
 from shoestring.data.loading.selection import ValidationShare
 from shoestring.data.loading.shuffle import SampleCursor
+from shoestring.training.changes import Instructions, PlanChange
 from shoestring.training.checkpoints import Checkpoint, Checkpoints, SavedTraining
 from shoestring.training.contracts import (
     NO_STEPS,
     Deferred,
-    Instructions,
     Learner,
-    PlanChange,
     RunPosition,
     TrainingProgress,
     Weights,

@@ -9,8 +9,9 @@ from functools import partial
 
 from shoestring.core.receipt import AdaptationChange
 from shoestring.data.loading.shuffle import SampleCursor
+from shoestring.training.changes import Snapshot
 from shoestring.training.checkpoints import Checkpoint, TrainedMember
-from shoestring.training.contracts import Deferred, Snapshot
+from shoestring.training.contracts import Deferred
 from shoestring.training.control.controller import Controller
 from shoestring.training.control.memory import recall
 from shoestring.training.model_record import SampleRange

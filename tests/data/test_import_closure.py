@@ -27,7 +27,7 @@ FAMILY, LEARNER, PREDICTOR = (
 )
 LAZY = {
     "train": ["shoestring.training.frameworks.torch_.net_learner", LEARNER],
-    "evaluate": ["shoestring.training.predict", PREDICTOR],
+    "evaluate": ["shoestring.training.families.predict", PREDICTOR],
     "predict": [
         "shoestring.models.predict_file",
         "shoestring.models.folder.write_folder",

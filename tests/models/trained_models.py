@@ -25,8 +25,8 @@ from shoestring.data.transforms.target import is_known
 from shoestring.models.folder.record import MAX_TABLES_BYTES
 from shoestring.models.folder.write_folder import write_model
 from shoestring.stages import ingest, preprocess, train
+from shoestring.training.families.predict import predict
 from shoestring.training.model_record import ModelRecord
-from shoestring.training.predict import predict
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoestring.config.adaptation import AdaptationLimits
-from shoestring.training.contracts import PlanChange
+from shoestring.training.changes import PlanChange
 from shoestring.training.control.drift import (
     BATCH_BELOW,
     DRIFT_BAND,

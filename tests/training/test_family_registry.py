@@ -23,9 +23,9 @@ from shoestring.data.storage.blobs import load_manifest
 from shoestring.runtime.admission.result_keys import StageInputs, StageWork, pod_closure
 from shoestring.stages import evaluate, train
 from shoestring.stages import predict as predict_stage
+from shoestring.training.families.predict import predict
 from shoestring.training.families.recipe_needs import RecipeNeeds
 from shoestring.training.model_record import ModelRecord
-from shoestring.training.predict import predict
 
 
 def recipe_of(**keys: object) -> Recipe:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from shoestring.training.frameworks.torch_.operators import TorchTools, kind_of_operator
+from shoestring.training.frameworks.torch_.profiling.operators import TorchTools, kind_of_operator
 from shoestring.training.profiling.advice import advised, badly_conditioned
 from shoestring.training.profiling.loop_profile import (
     MOST_ACCUMULATED,

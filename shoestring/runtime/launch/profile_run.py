@@ -56,7 +56,7 @@ def profile_steps(world: World, recipe: Recipe, device: str, scratch: Path) -> N
 
     Raises StageFailed, DataError."""
     from shoestring.training.frameworks.torch_.net_learner import NetLearner
-    from shoestring.training.frameworks.torch_.profiled_net import ProfiledNet
+    from shoestring.training.frameworks.torch_.profiling.profiled_net import ProfiledNet
 
     manifest, budget = load_manifest(world.store, prepared_data(world, recipe)), Budget.here()
     cores = len(os.sched_getaffinity(0))

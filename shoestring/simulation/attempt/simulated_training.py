@@ -14,7 +14,8 @@ from shoestring.routing.question_parts import sample_range
 from shoestring.runtime.supervisor.attempt import Attempt
 from shoestring.simulation.attempt.work_progress import WorkProgress
 from shoestring.simulation.simulated_world import PipelineRun
-from shoestring.training.contracts import PlanChange, RunPosition, Signals, TrainingSetup, Window
+from shoestring.training.changes import PlanChange
+from shoestring.training.contracts import RunPosition, Signals, TrainingSetup, Window
 from shoestring.training.control.controller import Controller
 from shoestring.training.control.drift import DRIFT_WINDOWS, WINDOW_STEPS, WINDOWS_BETWEEN_CHANGES
 from shoestring.training.control.schedule import DECAY_EPOCHS

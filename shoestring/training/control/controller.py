@@ -13,18 +13,8 @@ from typing import NamedTuple, Self
 
 from shoestring.config.guardrails import SkillFloor
 from shoestring.core.receipt import SpendForecast
-from shoestring.training.contracts import (
-    NO_STEPS,
-    GuardrailStop,
-    Instructions,
-    PlanChange,
-    RunPosition,
-    Signals,
-    Snapshot,
-    StepPlan,
-    TrainingSetup,
-    Window,
-)
+from shoestring.training.changes import GuardrailStop, Instructions, PlanChange, Snapshot
+from shoestring.training.contracts import NO_STEPS, RunPosition, Signals, StepPlan, TrainingSetup, Window
 from shoestring.training.control.drift import WINDOW_STEPS, SpendTracker, TrainingPosition
 from shoestring.training.control.guardrails import (
     DIVERGENCE_RATE_FACTOR,

@@ -15,7 +15,7 @@ from statistics import median
 from shoestring.config.adaptation import AdaptationLimits
 from shoestring.core.money import usd
 from shoestring.core.receipt import SpendForecast
-from shoestring.training.contracts import PlanChange
+from shoestring.training.changes import PlanChange
 
 WINDOW_STEPS = 16
 RECENT_WINDOWS = 5

@@ -123,7 +123,7 @@ def profiled_training(models: Sequence[nn.Module], optimizers: Sequence[Optimize
     """Return what profiles the loop of a training; None: nothing asks for it."""
     if PROFILE_VARIABLE not in os.environ:
         return None
-    from shoestring.training.frameworks.torch_.operators import TorchTools
+    from shoestring.training.frameworks.torch_.profiling.operators import TorchTools
 
     cores = len(os.sched_getaffinity(0))
     return profiled_loop(

@@ -17,15 +17,8 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 from shoestring.core.errors import StageFailed
 from shoestring.data.loading.gathering import GatheredSamples, GatherSeconds, gather_samples
 from shoestring.data.loading.samples import Positions, SampleReader, Samples
-from shoestring.training.contracts import (
-    Deferred,
-    Feed,
-    PlanChange,
-    Progress,
-    StepPlan,
-    ValidationRows,
-    Weights,
-)
+from shoestring.training.changes import PlanChange
+from shoestring.training.contracts import Deferred, Feed, Progress, StepPlan, ValidationRows, Weights
 from shoestring.training.frameworks.torch_.batch_norm import BatchNorm
 from shoestring.training.frameworks.torch_.device import Device
 from shoestring.training.frameworks.torch_.held_rows import HeldRows, HeldValidation, WeighedRows

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Literal
 
-from shoestring.training.contracts import PlanChange
+from shoestring.training.changes import PlanChange
 from shoestring.training.frameworks.torch_.device import Device
 
 WARM_STEPS, PROBE_STEPS = 5, 20

@@ -11,7 +11,7 @@ from torch import nn
 from shoestring.core.errors import StageFailed
 from shoestring.data.loading.loader import Loader
 from shoestring.training.frameworks.torch_.net_learner import NetLearner
-from shoestring.training.frameworks.torch_.operators import TorchTools
+from shoestring.training.frameworks.torch_.profiling.operators import TorchTools
 from shoestring.training.profiling.loop_profile import Setting
 from shoestring.training.profiling.profiled_loop import profiled_loop, thread_settings
 from shoestring.training.task import TrainingTask
