@@ -40,8 +40,9 @@ from shoestring.training.contracts import StepPlan
 from shoestring.training.families.data_shape import encoded_shape
 from shoestring.training.families.registry import family_of
 from shoestring.training.frameworks.torch_.device import Device
+from shoestring.training.frameworks.torch_.gradients.norm_limit import MAX_NORM
 from shoestring.training.frameworks.torch_.net_kind import NetRows
-from shoestring.training.frameworks.torch_.net_learner import MAX_GRADIENT_NORM, NetLearner
+from shoestring.training.frameworks.torch_.net_learner import NetLearner
 from shoestring.training.frameworks.torch_.precision import PROBE_STEPS, WARM_STEPS
 from shoestring.training.loop import Training
 
@@ -135,7 +136,7 @@ def by_hand(case: Case, device: str, seconds: float, is_bf16: bool) -> Pace:
         loss = kind.losses(out.float(), part.targets) / kind.divisor(batch)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(net.parameters(), MAX_GRADIENT_NORM)
+        torch.nn.utils.clip_grad_norm_(net.parameters(), MAX_NORM)
         optimizer.step()
         average.update_parameters(net)
         at, done = at + batch, done + batch

@@ -31,6 +31,7 @@ from shoestring.data.loading.gathering import gather_samples
 from shoestring.data.loading.samples import Collator, SampleReader
 from shoestring.spending.meter import Meter
 from shoestring.training.contracts import Deferred, Feed, Progress, StepPlan, ValidationRows, Weights
+from shoestring.training.curve import NO_READINGS, StepReadings
 from shoestring.training.families.table_net.settings import TableNetSettings
 from shoestring.training.loop import Training
 from shoestring.training.task import TrainingTask
@@ -47,7 +48,7 @@ class IdleLearner:
     """
 
     batch_rows = BATCH_ROWS
-    by_rounds = queues_steps = False
+    by_rounds = queues_steps = measures_noise = False
     gather = staticmethod(gather_samples)
 
     def __init__(self, clock: Clock, step_s: float = 0.0) -> None:
@@ -80,6 +81,9 @@ class IdleLearner:
 
     def go_back(self) -> None:
         pass
+
+    def readings(self) -> StepReadings:
+        return NO_READINGS
 
     def export(self, weights: Weights) -> Deferred:
         return self.state()

@@ -6,6 +6,7 @@ passes these values between them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
@@ -16,6 +17,7 @@ from shoestring.config.adaptation import AdaptationLimits
 from shoestring.config.guardrails import Guardrails
 from shoestring.core.receipt import AdaptationChange, SpendForecast, TimeShares
 from shoestring.training.changes import PlanChange
+from shoestring.training.curve import StepReadings
 
 if TYPE_CHECKING:
     from shoestring.data.loading.gathering import GatheredSamples
@@ -36,7 +38,8 @@ class TrainingSetup:
 
     `batch_rows`, `patience` and `max_samples` are the recipe's; `prior_loss` is the loss of a constant
     prediction. `by_rounds`: a step is a round over all rows, and is validated. `min_steps`: of an epoch.
-    `min_gain`: the share by which a validation has to improve.
+    `min_gain`: the share by which a validation has to improve. `measures_noise`: some steps have two batches,
+    whose gradients are compared.
     """
 
     epoch_rows: int
@@ -49,6 +52,7 @@ class TrainingSetup:
     by_rounds: bool = False
     min_steps: int = MIN_STEPS_PER_EPOCH
     min_gain: float = MIN_RELATIVE_GAIN
+    measures_noise: bool = False
 
     @property
     def validation_every_rows(self) -> int:
@@ -125,13 +129,20 @@ NO_STEPS = Window(0, 0.0, 0)
 class StepPlan(NamedTuple):
     """The next step.
 
-    `rate`: the learning rate as a multiple of the recipe's peak for the recipe's batch.
-    `is_shaped_by_budget`: more money or time would give the step a higher rate.
+    `rate`: the learning rate of a step with one batch, as a multiple of the recipe's peak for its batch.
+    `is_shaped_by_budget`: more money or time would give the step a higher rate, or measure it. `is_measured`:
+    it has two batches, whose gradients are compared.
     """
 
     rows: int
     rate: float
     is_shaped_by_budget: bool = False
+    is_measured: bool = False
+
+    @property
+    def step_rate(self) -> float:
+        """The rate of the step. For Adam it grows with the square root of the batch (arXiv 2205.10287)."""
+        return self.rate * math.sqrt(1 + self.is_measured)
 
 
 class Progress(NamedTuple):
@@ -189,12 +200,14 @@ class Learner(Protocol):
     """A model that learns. The only part of a training that knows the model and its framework.
 
     `batch_rows`: the rows of a step, until the controller changes them. `by_rounds`: each step is one round
-    over all rows. `queues_steps`: a device computes steps after `advance` has returned.
+    over all rows. `queues_steps`: a device computes steps after `advance` has returned. `measures_noise`: it
+    has a gradient, whose noise can be measured.
     """
 
     batch_rows: int
     by_rounds: bool
     queues_steps: bool
+    measures_noise: bool
 
     def gather(self, rows: SampleReader, samples: Positions) -> GatheredSamples:
         """Return samples of train as `advance` reads them. The threads that load them call it."""
@@ -202,6 +215,10 @@ class Learner(Protocol):
 
     def advance(self, plan: StepPlan, feed: Feed) -> Progress:
         """Make one step."""
+        ...
+
+    def readings(self) -> StepReadings:
+        """Return the measurements of the steps since the mark, for which it waits."""
         ...
 
     def validate(self, rows: ValidationRows, weights: Weights | bytes) -> float:

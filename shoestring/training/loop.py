@@ -76,7 +76,7 @@ class Training(Session):
             done = self.learner.advance(plan, loader)
             losses = done.loss if losses is None or done.loss is None else losses + done.loss
             at, steps = at.after(done.samples), steps + 1
-            now_s = measured.step_end_s(began_s, now_s, steps)
+            now_s = measured.step_end_s(began_s, now_s, steps, 1 + plan.is_measured)
             state.samples = at.samples
             if done.changes:
                 window.changes += map(self.adaptation, done.changes)
@@ -91,6 +91,8 @@ class Training(Session):
         window.rate = plan.rate
         if loss is not None and math.isfinite(loss):
             window.train_loss = self.learner.metric(loss)
+            window.readings = self.learner.readings()
+            state.controller = state.controller.after_readings(window.readings)
         elif loss is not None:
             self._go_back(window, loss)
         self.trained(loader.cursor)

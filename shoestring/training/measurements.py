@@ -84,7 +84,7 @@ class Measurements:
     def may_step(self) -> bool:
         return self.guard.may_step(self.now_s())
 
-    def step_end_s(self, began_s: float, before_s: float, steps: int) -> float:
+    def step_end_s(self, began_s: float, before_s: float, steps: int, batches: int) -> float:
         """Return the moment at which the last of some steps ends, and record its time.
 
         A device ends the queued ones later than now. They are expected at the pace of earlier windows; before
@@ -94,11 +94,12 @@ class Measurements:
             began_s: the begin of the first of them.
             before_s: the begin of the last one.
             steps: their number.
+            batches: of the last one. The guard expects steps of one batch.
         """
         now_s = self.now_s()
         if self._queues_steps:
             return max(now_s, began_s + steps * (_mean_step_s(self.steps) or math.inf))
-        self.guard.record_step(now_s - before_s)
+        self.guard.record_step((now_s - before_s) / batches)
         return now_s
 
     def record_window(self, window: Window, times: LoaderTimes) -> None:

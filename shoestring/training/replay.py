@@ -10,6 +10,7 @@ from shoestring.training.changes import PlanChange
 from shoestring.training.contracts import RunPosition, Window
 from shoestring.training.control.controller import Controller
 from shoestring.training.control.memory import recall
+from shoestring.training.curve import StepReadings
 from shoestring.training.window_log import TrainingStart, WindowLog, WindowRecord
 
 
@@ -63,6 +64,7 @@ def _steps(controller: Controller, at: RunPosition, steps: int) -> tuple[RunPosi
 def _decided(controller: Controller, record: WindowRecord) -> tuple[Controller, tuple[PlanChange, ...]]:
     """Return the controller after the decisions that follow a window, and its changes."""
     window, ended, again = Window(record.rows, record.seconds, record.steps), record.ended, _again(record)
+    controller = controller.after_readings(StepReadings(halves=record.halves))
     now, taken_back = _taken_back(controller, record)
     now, change = now.after_window(window, ended.position(record.samples), ended.signals)
     changes = taken_back if change is None else (*taken_back, change)

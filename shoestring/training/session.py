@@ -28,6 +28,7 @@ from shoestring.training.contracts import (
 from shoestring.training.control.controller import CONTROLLER_VERSION, Controller
 from shoestring.training.control.memory import remember
 from shoestring.training.control.step_costs import StepCosts
+from shoestring.training.curve import NO_READINGS, StepReadings
 from shoestring.training.losses.fitting import FIT_S
 from shoestring.training.measurements import NO_TIMES, Measurements, first_step_s
 from shoestring.training.model_record import add_sample_range
@@ -61,6 +62,7 @@ class OpenWindow:
     validated: Reading | None = None
     best_losses_again: list[float] = field(default_factory=list)
     changes: list[AdaptationChange] = field(default_factory=list)
+    readings: StepReadings = NO_READINGS
 
 
 class Session:
@@ -70,7 +72,7 @@ class Session:
         self.task, self.learner = task, learner
         costs = self._step_costs()
         row_s = costs.validation_s / len(task.validation)
-        setup = task.setup(learner.batch_rows, learner.by_rounds)
+        setup = task.setup(learner)
         rows_per_s = setup.first_batch_rows / first_step_s(row_s, setup.first_batch_rows)
         controller = Controller.start(setup, task.planned_samples, rows_per_s)
         self.checkpoints = Checkpoints(task.store, task.run_id, task.attempt)
@@ -190,6 +192,10 @@ class Session:
             validated=window.validated,
             changes=tuple(window.changes),
             forecast=self.forecast,
+            gradient_norm=window.readings.gradient_norm,
+            clipped=window.readings.clipped,
+            halves=window.readings.halves,
+            noise=state.controller.noise.scale if window.readings.halves else None,
         )
         state.windows.append(record)
         self.report(at_once=bool(window.changes) or window.val_loss is not None)

@@ -16,7 +16,7 @@ from shoestring.data.families import FamilySettings, LearnerSettings
 from shoestring.data.loading.samples import SampleReader
 from shoestring.data.loading.shuffle import SampleCursor
 from shoestring.spending.meter import Meter, MeterShare
-from shoestring.training.contracts import MIN_RELATIVE_GAIN, TrainingProgress, TrainingSetup
+from shoestring.training.contracts import MIN_RELATIVE_GAIN, Learner, TrainingProgress, TrainingSetup
 from shoestring.training.control.controller import Controller
 from shoestring.training.control.guardrails import prior_loss
 from shoestring.training.control.schedule import min_relative_gain
@@ -71,23 +71,25 @@ class TrainingTask:
             raise TypeError(f"{self.settings.family} has no learner of its own")
         return self.settings
 
-    def setup(self, batch_rows: int, by_rounds: bool) -> TrainingSetup:
-        """Return the numbers of the training that never change. `batch_rows`: of a step at its start.
-        `by_rounds`: each step is a round over all rows, whose number no adaptation changes."""
+    def setup(self, learner: Learner) -> TrainingSetup:
+        """Return the numbers of the training that never change. Rounds have a number that no adaptation
+        changes."""
         rows, settings, limits = len(self.train), self.learner_settings, self.adaptation_limits
-        if by_rounds:
+        if learner.by_rounds:
             limits = limits.model_copy(update={"max_batch_factor": 1.0})
+        min_gain = MIN_RELATIVE_GAIN if learner.by_rounds else min_relative_gain(self.validation.unit_count)
         return TrainingSetup(
             epoch_rows=rows,
             max_samples=settings.max_epochs * rows,
-            batch_rows=batch_rows,
+            batch_rows=learner.batch_rows,
             patience=settings.patience,
             prior_loss=self._prior_loss(),
             adaptation=limits,
             guardrails=self.guardrails,
-            by_rounds=by_rounds,
+            by_rounds=learner.by_rounds,
             min_steps=settings.min_steps_per_epoch,
-            min_gain=MIN_RELATIVE_GAIN if by_rounds else min_relative_gain(self.validation.unit_count),
+            min_gain=min_gain,
+            measures_noise=learner.measures_noise,
         )
 
     def _prior_loss(self) -> float:

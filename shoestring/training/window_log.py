@@ -21,7 +21,7 @@ from shoestring.core.record import Record, StoredRecord
 from shoestring.data.run_records import read_record
 from shoestring.training.contracts import RunPosition, Signals, TrainingSetup
 from shoestring.training.control.memory import ControllerMemory
-from shoestring.training.curve import CurvePoint, SchedulePhase, TrainingCurve
+from shoestring.training.curve import CurvePoint, Halves, NoiseScale, SchedulePhase, TrainingCurve
 
 
 class Reading(Record):
@@ -90,6 +90,22 @@ class WindowRecord(Record):
         None, exclude_if=lambda reading: reading is None, description="after the validation at its end"
     )
     changes: tuple[AdaptationChange, ...] = Field((), exclude_if=lambda changes: not changes)
+    gradient_norm: float | None = Field(
+        None, exclude_if=lambda norm: norm is None, description="mean of its steps, before it was clipped"
+    )
+    clipped: int = Field(
+        0, exclude_if=lambda steps: not steps, description="steps whose gradient was above its own interval"
+    )
+    halves: tuple[Halves, ...] = Field(
+        (),
+        exclude_if=lambda halves: not halves,
+        description="its steps of two batches whose gradients were compared",
+    )
+    noise: NoiseScale | None = Field(
+        None,
+        exclude_if=lambda noise: noise is None,
+        description="the gradient's noise scale, if it measured some steps; null: too few so far",
+    )
     forecast: SpendForecast | None = Field(None, exclude_if=lambda forecast: forecast is None)
 
 
@@ -150,7 +166,12 @@ class WindowLog(StoredRecord):
             for each, rate in zip(self.windows, rates, strict=True)
         )
         return TrainingCurve(
-            run_id=self.run_id, metric=self.metric, points=points, time_shares=self.time_shares
+            run_id=self.run_id,
+            metric=self.metric,
+            points=points,
+            time_shares=self.time_shares,
+            noise=next((each.noise for each in reversed(self.windows) if each.noise is not None), None),
+            measured_steps=sum(len(each.halves) for each in self.windows),
         )
 
 

@@ -13,6 +13,7 @@ from shoestring.data.families import LearnerSettings
 from shoestring.data.loading.gathering import gather_samples
 from shoestring.data.loading.samples import Array, Samples
 from shoestring.training.contracts import Deferred, Feed, Progress, StepPlan, ValidationRows, Weights
+from shoestring.training.curve import NO_READINGS, StepReadings
 from shoestring.training.families.data_shape import DataShape
 from shoestring.training.families.registry import OneFile
 from shoestring.training.task import TrainingTask
@@ -42,7 +43,7 @@ class MeanFamily(OneFile[MeanSettings]):
 
 
 class MeanLearner:
-    by_rounds = queues_steps = False
+    by_rounds = queues_steps = measures_noise = False
     gather = staticmethod(gather_samples)
 
     def __init__(self, batch_rows: int) -> None:
@@ -66,6 +67,9 @@ class MeanLearner:
 
     def go_back(self) -> None:
         pass
+
+    def readings(self) -> StepReadings:
+        return NO_READINGS
 
     def export(self, weights: Weights) -> Deferred:
         return self.state()

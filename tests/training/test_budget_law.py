@@ -56,6 +56,7 @@ def drifting(first_s: float, chance: random.Random) -> Callable[[], float]:
     validation_s=st.floats(0.0, 1.2),
     put_s=st.floats(0.0, 0.1),
     stops=st.lists(st.integers(1, 60), max_size=2),
+    epochs=st.sampled_from([10, 10**6]),
     seed=st.integers(0, 1000),
 )
 @examples(30)
@@ -67,9 +68,11 @@ def test_budget_and_deadline_are_never_exceeded(
     validation_s: float,
     put_s: float,
     stops: list[int],
+    epochs: int,
     seed: int,
 ) -> None:
-    """Steps and writes take up to 2 times, validations up to 1.5 times as long as before."""
+    """Steps and writes take up to 2 times, validations up to 1.5 times as long as before. Of many epochs some
+    steps are measured."""
     price = Decimal(usd_per_hour)
     deadline_s = BOOT_S + budget_s if due or not price else None
     meter = Meter(
@@ -77,7 +80,8 @@ def test_budget_and_deadline_are_never_exceeded(
     )
     chance, clock = random.Random(seed), StillClock()
     with TemporaryDirectory() as folder:
-        bench = TrainingBench(Path(folder), settings=SMALL, clock=clock, meter=meter)
+        settings = SMALL.model_copy(update={"max_epochs": epochs})
+        bench = TrainingBench(Path(folder), settings=settings, clock=clock, meter=meter)
         bench.step_s = drifting(step_s, chance)
         bench.validation_s = lambda: validation_s * chance.uniform(1, 1.5)
         bench.put_s = lambda: put_s * chance.uniform(1, 2)

@@ -146,7 +146,7 @@ def test_a_step_stays_on_its_device_and_waits_for_nothing(name: str) -> None:
     with OneDevice() as watched:
         for start in (0, 16, 32):
             learner.mark()
-            loss = learner.step(rows.part(start, start + 16), 0.01)
+            loss = learner.step(rows.part(start, start + 16), 0.01, is_measured=True)
             learner.state()
     assert loss.device.type == "meta" and loss.ndim == 0
     assert watched.copies == 0

@@ -72,7 +72,7 @@ class SlowRows(SampleReader):
 
 
 class SlowLearner:
-    """A learner whose steps take time."""
+    """A learner whose steps take time: measured ones, which have two batches, twice as much."""
 
     def __init__(self, learner: Learner, clock: Clock, takes_s: Callable[[], float]) -> None:
         self.learner, self._clock, self._takes_s = learner, clock, takes_s
@@ -81,10 +81,11 @@ class SlowLearner:
         self.state, self.restore, self.gather = learner.state, learner.restore, learner.gather
         self.queues_steps = learner.queues_steps
         self.mark, self.go_back = learner.mark, learner.go_back
+        self.measures_noise, self.readings = learner.measures_noise, learner.readings
 
     def advance(self, plan: StepPlan, feed: Feed) -> Progress:
         done = self.learner.advance(plan, feed)
-        self._clock.sleep(self._takes_s())
+        self._clock.sleep(self._takes_s() * (1 + plan.is_measured))
         return done
 
 

@@ -25,16 +25,20 @@ from shoestring.training.control.guardrails import (
     skill_score,
     skill_violation,
 )
+from shoestring.training.control.noise import NOT_MEASURED, GradientNoise
 from shoestring.training.control.schedule import (
     EarlyStopping,
     LearningRateSchedule,
     ScheduleProgress,
     planned_warmup_samples,
 )
-from shoestring.training.curve import SchedulePhase
+from shoestring.training.curve import SchedulePhase, StepReadings
 
 CONTROLLER_VERSION = 2
 """Rises when the same numbers lead to other plans or changes."""
+
+MEASURED_BEFORE_END = 20
+"""Steps of two batches for which there has to be time before one is made: the guard expects those of one."""
 
 
 class Mark(NamedTuple):
@@ -69,6 +73,7 @@ class Controller:
     rollback_to: Mark | None = None
     cost_mark: Mark | None = None
     window: Window = NO_STEPS
+    noise: GradientNoise = NOT_MEASURED
 
     @classmethod
     def start(cls, setup: TrainingSetup, planned_samples: int | None, rows_per_s: float = 1.0) -> Self:
@@ -77,7 +82,9 @@ class Controller:
         `planned_samples`: those that the budget should buy; None: no budget limits them. `rows_per_s`: the
         assumed throughput of the first step.
         """
-        warmup_samples = planned_warmup_samples(setup.epoch_rows, planned_samples or setup.max_samples)
+        samples = planned_samples or setup.max_samples
+        warmup_samples = planned_warmup_samples(setup.epoch_rows, samples)
+        noise = GradientNoise.start(setup.first_batch_rows, setup.max_samples, samples)
         return cls(
             setup,
             LearningRateSchedule(end_samples=setup.max_samples, warmup_samples=warmup_samples),
@@ -85,20 +92,28 @@ class Controller:
             SpendTracker(setup.adaptation),
             setup.first_batch_rows,
             rows_per_s,
+            noise=noise,
         )
 
     def plan(self, at: RunPosition) -> StepPlan:
         """Return the next step. A batch spans neither a validation nor the end of an epoch."""
         every, epoch_rows = self.setup.validation_every_rows, self.setup.epoch_rows
-        rows = min(self.batch_rows, every - at.samples % every, epoch_rows - at.samples % epoch_rows)
-        # A short batch is noisier: its rate is lower in proportion. For Adam the rate grows with the square
-        # root of the batch size (arXiv 2205.10287).
-        share = rows / self.batch_rows * math.sqrt(self.batch_rows / self.setup.first_batch_rows)
+        most = min(every - at.samples % every, epoch_rows - at.samples % epoch_rows)
         progress = self._progress(at)
         is_shaped = self.schedule.is_shaped_by_budget(progress, self.setup.max_samples)
+        # Each half of a measured step is a batch: so batch normalisation does the same to both.
+        is_due = self.setup.measures_noise and self.noise.is_due(at.samples, self.batch_rows)
+        is_due = is_due and 2 * self.batch_rows <= most
+        has_time = 2 * self.batch_rows * MEASURED_BEFORE_END <= at.left_s * progress.rows_per_s
+        is_measured = is_due and has_time and not self.noise.is_short
+        rows = min((1 + is_measured) * self.batch_rows, most)
+        # A short batch is noisier: its rate is lower in proportion. For Adam the rate grows with the square
+        # root of the batch size (arXiv 2205.10287).
+        share = min(1.0, rows / self.batch_rows) * math.sqrt(self.batch_rows / self.setup.first_batch_rows)
         if self.setup.by_rounds:
             return StepPlan(rows, self.rate_factor, is_shaped)
-        return StepPlan(rows, self.rate_factor * self.schedule.factor(progress) * share, is_shaped)
+        rate = self.rate_factor * self.schedule.factor(progress) * share
+        return StepPlan(rows, rate, is_shaped or is_due != is_measured, is_measured)
 
     def phase(self, at: RunPosition) -> SchedulePhase:
         return self.schedule.phase(self._progress(at))
@@ -182,6 +197,10 @@ class Controller:
         if not now.early_stopping.triggered:
             return now, Instructions(tuple(keep))
         return now.start_decay(at), Instructions(tuple(keep), restore="plateau")
+
+    def after_readings(self, readings: StepReadings) -> Controller:
+        """Return the controller after the measurements of some steps."""
+        return replace(self, noise=self.noise.after(readings.halves)) if readings.halves else self
 
     def after_divergence(self, began: int, ended: int, loss: float) -> tuple[Controller, PlanChange] | None:
         """Return the controller after a window of steps, between these samples, whose loss is not a finite

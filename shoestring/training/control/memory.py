@@ -12,6 +12,7 @@ from pydantic import Field
 
 from shoestring.core.record import Record
 from shoestring.training.control.controller import Controller, Mark
+from shoestring.training.control.noise import GradientNoise
 from shoestring.training.control.schedule import LearningRateSchedule
 
 
@@ -30,6 +31,7 @@ class ControllerMemory(Record):
     divergences: int = Field(0, exclude_if=lambda count: not count)
     rollback_to: Mark | None
     rows_per_s: float
+    noise: GradientNoise | None = Field(None, description="null: an earlier version has measured none")
 
 
 def remember(controller: Controller, rows_per_s: float) -> ControllerMemory:
@@ -47,6 +49,7 @@ def remember(controller: Controller, rows_per_s: float) -> ControllerMemory:
         divergences=controller.divergences,
         rollback_to=controller.rollback_to,
         rows_per_s=rows_per_s,
+        noise=controller.noise,
     )
 
 
@@ -69,6 +72,7 @@ def recall(controller: Controller, memory: ControllerMemory) -> Controller:
         divergences=memory.divergences,
         rollback_to=memory.rollback_to,
         rows_per_s=memory.rows_per_s,
+        noise=memory.noise or controller.noise,
     )
 
 

@@ -12,6 +12,7 @@ from shoestring.core.datasets import Encoding
 from shoestring.data.loading.gathering import gather_samples
 from shoestring.data.loading.samples import SampleReader, Samples
 from shoestring.training.contracts import Deferred, Feed, Progress, StepPlan, ValidationRows, Weights
+from shoestring.training.curve import NO_READINGS, StepReadings
 from shoestring.training.families.boosted.features import CategoryTables, tree_targets
 from shoestring.training.families.boosted.forest import (
     ROWS_AT_ONCE,
@@ -63,7 +64,7 @@ class BoostedLearner:
     rounds.
     """
 
-    by_rounds, queues_steps = True, False
+    by_rounds, queues_steps, measures_noise = True, False, False
     gather = staticmethod(gather_samples)
 
     def __init__(
@@ -166,6 +167,9 @@ class BoostedLearner:
 
     def go_back(self) -> None:
         pass
+
+    def readings(self) -> StepReadings:
+        return NO_READINGS
 
 
 def _objective(encoding: Encoding) -> dict[str, Any]:

@@ -28,7 +28,7 @@ MEMORY_GB, TRAIN_COPIES = 0.7, 6
 """The memory of any training, and the copies of each value of the maps of a batch: of the convolution, its
 normalisation and its ReLU, and their gradients."""
 
-OPERATIONS, LAYER_OPERATIONS = 76, 21
+OPERATIONS, LAYER_OPERATIONS = 60, 15
 """Operations of a step: in any case, and for each layer."""
 
 

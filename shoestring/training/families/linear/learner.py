@@ -14,6 +14,7 @@ from shoestring.core.datasets import Encoding
 from shoestring.data.loading.gathering import gather_samples
 from shoestring.data.loading.samples import Samples
 from shoestring.training.contracts import Deferred, Feed, Progress, StepPlan, ValidationRows, Weights
+from shoestring.training.curve import NO_READINGS, StepReadings
 from shoestring.training.families.linear.predictor import (
     ROWS_AT_ONCE,
     Array,
@@ -47,7 +48,7 @@ class LinearLearner:
     diverges from twice its inverse on.
     """
 
-    by_rounds = queues_steps = False
+    by_rounds = queues_steps = measures_noise = False
     gather = staticmethod(gather_samples)
 
     def __init__(self, encoding: Encoding, settings: LinearSettings, seed: int, rows: int) -> None:
@@ -125,6 +126,9 @@ class LinearLearner:
 
     def go_back(self) -> None:
         pass
+
+    def readings(self) -> StepReadings:
+        return NO_READINGS
 
     def _prior(self) -> Array:
         """Return the intercepts with which the model predicts train's shares."""

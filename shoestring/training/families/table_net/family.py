@@ -19,7 +19,7 @@ BASE_US, CATEGORY_US, NUMBER_US, UNIT_US, WEIGHT_US = 4.0, 0.62, 0.04, 0.009, 8.
 """Microseconds of a reference core for a row: in any case, for each category, number, hidden unit and weight,
 with validations and checkpoints. `bench/family_cost.py` measures them."""
 
-OPERATIONS, CATEGORY_OPERATIONS, LAYER_OPERATIONS, VALUE_COPIES = 67, 12, 30, 10
+OPERATIONS, CATEGORY_OPERATIONS, LAYER_OPERATIONS, VALUE_COPIES = 62, 9, 22, 10
 """Operations of a step: in any case, for each category and each hidden layer; and the copies of each value
 that are kept for the backward pass."""
 

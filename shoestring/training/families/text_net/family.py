@@ -34,7 +34,7 @@ NGRAM_UNITS, VALUE_COPIES = 128, 8
 """The width of the n-grams of a token, and the copies of the units of a layer that are kept for the backward
 pass."""
 
-OPERATIONS, LAYER_OPERATIONS = 165, 40
+OPERATIONS, LAYER_OPERATIONS = 141, 32
 """Operations of a step: in any case, and for each layer."""
 
 

@@ -33,7 +33,7 @@ EVALUATE_SHARE = 0.3
 UNIT_COPIES = 20
 """Copies of the units of a token that a layer keeps for the backward pass, with its feed-forward net."""
 
-OPERATIONS, LAYER_OPERATIONS = 184, 149
+OPERATIONS, LAYER_OPERATIONS = 160, 142
 """Operations of a step: in any case, and for each layer."""
 
 

@@ -19,8 +19,12 @@ from shoestring.data.loading.gathering import GatheredSamples, GatherSeconds, ga
 from shoestring.data.loading.samples import Positions, SampleReader, Samples
 from shoestring.training.changes import PlanChange
 from shoestring.training.contracts import Deferred, Feed, Progress, StepPlan, ValidationRows, Weights
+from shoestring.training.curve import StepReadings
 from shoestring.training.frameworks.torch_.batch_norm import BatchNorm
 from shoestring.training.frameworks.torch_.device import Device
+from shoestring.training.frameworks.torch_.gradients.comparison import Comparison
+from shoestring.training.frameworks.torch_.gradients.halves import HalfGradients
+from shoestring.training.frameworks.torch_.gradients.norm_limit import NormLimit
 from shoestring.training.frameworks.torch_.held_rows import HeldRows, HeldValidation, WeighedRows
 from shoestring.training.frameworks.torch_.net_kind import (
     ANY_ROWS,
@@ -29,9 +33,9 @@ from shoestring.training.frameworks.torch_.net_kind import (
     RecomputingNet,
     from_bytes,
     load_weights,
-    to_bytes,
     weight_bytes,
 )
+from shoestring.training.frameworks.torch_.net_state import MarkedTensors, NetState
 from shoestring.training.frameworks.torch_.precision import Precision
 
 if TYPE_CHECKING:
@@ -40,14 +44,13 @@ if TYPE_CHECKING:
 EDGE_SAMPLE_ROWS, TEXT_SAMPLE_ROWS = 50_000, 1_000
 # Steps after which a weight counts half in the average: long enough to approximate an annealed model.
 AVERAGE_HALF_LIFE_STEPS = 32
-MAX_GRADIENT_NORM = 1.0
 
 
 class NetLearner:
     """A network trained by AdamW, and the exponential average of its weights, which is validated on the
     plateau. A `Learner`."""
 
-    by_rounds = False
+    by_rounds, measures_noise = False, True
 
     def __init__(
         self,
@@ -82,7 +85,10 @@ class NetLearner:
         self.precision = Precision(self.device)
         self._changes = list[PlanChange]()
         self._norms = [each for each in self.net.modules() if isinstance(each, BatchNorm)]
-        self._marked, self._marked_at = list[Tensor](), (0, 0)
+        self._norm_limit = NormLimit(self.device.torch)
+        self._halves = HalfGradients(self._weights, self.optimizer)
+        self._compared = list[Comparison]()
+        self._marked, self._marked_at = MarkedTensors(), (0, 0, self._norm_limit.state())
         self._held, self._held_validation = HeldRows(self.device, rows), HeldValidation(self.device)
 
     @classmethod
@@ -117,30 +123,37 @@ class NetLearner:
 
     def advance(self, plan: StepPlan, feed: Feed) -> Progress:
         rows: NetRows = feed.next_batch(plan.rows).samples
-        loss = self.step(rows, self.kind.settings.learning_rate * plan.rate)
+        loss = self.step(rows, self.kind.settings.learning_rate * plan.step_rate, plan.is_measured)
         changes, self._changes = (*self._changes, *self.precision.taken_changes()), []
         return Progress(len(rows), loss, changes)
 
-    def step(self, rows: NetRows, learning_rate: float) -> Tensor:
+    def readings(self) -> StepReadings:
+        return StepReadings(*self._norm_limit.read(), tuple(each.read() for each in self._compared))
+
+    def step(self, rows: NetRows, learning_rate: float, is_measured: bool = False) -> Tensor:
         """Take one step on a batch and return its loss, float64, for which nothing has waited yet; of a
-        gradient that is not finite NaN. Gradients are clipped to a norm of `MAX_GRADIENT_NORM`."""
+        gradient that is not finite NaN. `is_measured`: its halves are compared, where it has any."""
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
         self.precision.begin_step(len(rows))
-        loss = self._gradients(rows)
-        norm = torch.nn.utils.clip_grad_norm_(self._weights, MAX_GRADIENT_NORM)
+        has_halves = is_measured and len(rows) % 2 == 0 and self.steps > 0
+        loss = self._gradients(rows, has_halves)
+        if has_halves:
+            self._compared.append(self._halves.compared(self.seen, len(rows) // 2, self.steps))
+        norm = self._norm_limit.clip(self._weights)
         self.optimizer.step()
         self.steps += 1
         self.seen += len(rows)
         self._update_average()
         return torch.where(norm.isfinite(), loss, math.nan).double()
 
-    def _gradients(self, rows: NetRows) -> Tensor:
+    def _gradients(self, rows: NetRows, has_halves: bool) -> Tensor:
         """Compute the gradients of a batch, in as many parts as the memory of the device makes necessary;
         return its loss. Raises StageFailed where one row does not fit."""
         while True:
             try:
-                return self._gradients_of_parts(rows, -(-len(rows) // self.micro_rows))
+                parts = -(-len(rows) // self.micro_rows)
+                return self._gradients_of_parts(rows, parts + (has_halves and parts % 2), has_halves)
             except torch.OutOfMemoryError as error:
                 # Its first two sentences; a table of all allocations may follow.
                 found = ". ".join(str(error).split(". ")[:2])
@@ -163,7 +176,7 @@ class NetLearner:
         reason = f"one row does not fit into the memory of {found}"
         return PlanChange("activations", "kept", "recomputed", reason)
 
-    def _gradients_of_parts(self, rows: NetRows, parts: int) -> Tensor:
+    def _gradients_of_parts(self, rows: NetRows, parts: int, has_halves: bool) -> Tensor:
         """Compute the gradients of a batch, which are the sum of those of its parts."""
         self.device.begin_step(self.steps)
         self.optimizer.zero_grad(set_to_none=True)
@@ -179,6 +192,8 @@ class NetLearner:
             loss = self.kind.losses(out.float(), part.targets) / self.kind.divisor(len(rows))
             loss.backward()  # type: ignore[no-untyped-call]
             losses.append(loss.detach())
+            if has_halves and len(losses) == parts // 2:
+                self._halves.end_first()
         for norm in self._norms:
             norm.end_step()
         return losses[0] if parts == 1 else torch.stack(losses).sum()
@@ -236,6 +251,7 @@ class NetLearner:
             "average": self.average.state_dict(),
             "steps": self.steps,
             "seen": self.seen,
+            "norms": self._norm_limit.state(),
         }
 
     def restore(self, state: Deferred) -> None:
@@ -247,24 +263,21 @@ class NetLearner:
         self.steps = saved["steps"]
         # A checkpoint of an earlier version has not counted them.
         self.seen = saved.get("seen", self.steps * self.batch_rows)
+        if "norms" in saved:
+            self._norm_limit.restore(saved["norms"])
 
-    @torch.no_grad()
     def mark(self) -> None:
-        changing = self._changing()
-        if len(self._marked) != len(changing):
-            self._marked = [each.detach().clone() for each in changing]
-        else:
-            for kept, now in zip(self._marked, changing, strict=True):
-                kept.copy_(now)
-        self._marked_at = self.steps, self.seen
+        self._marked.mark(self._changing())
+        self._norm_limit.mark()
+        self._compared = []
+        self._marked_at = self.steps, self.seen, self._norm_limit.state()
 
-    @torch.no_grad()
     def go_back(self) -> None:
-        self.steps, self.seen = self._marked_at
+        self.steps, self.seen, norms = self._marked_at
+        self._norm_limit.restore(norms)
         if not self.steps:
             self.optimizer.state.clear()
-        for now, kept in zip(self._changing(), self._marked, strict=True):
-            now.copy_(kept)
+        self._marked.go_back(self._changing())
         # Modules read from their weights whether they are new.
         self.net.load_state_dict(self.net.state_dict())
 
@@ -272,18 +285,3 @@ class NetLearner:
         """Return the tensors that a step changes."""
         of_optimizer = (tensor for state in self.optimizer.state.values() for tensor in state.values())
         return [*self._weights, *self._averages, *of_optimizer]
-
-
-class NetState(Deferred):
-    """The state of a `NetLearner`: tensors, until they are asked for as bytes, then these alone."""
-
-    def __init__(self, content: dict[str, Any]) -> None:
-        super().__init__(self._to_bytes)
-        self._content: dict[str, Any] | None = content
-
-    def _to_bytes(self) -> bytes:
-        data, self._content = to_bytes(self.content()), None
-        return data
-
-    def content(self) -> dict[str, Any]:
-        return from_bytes(self.data) if self._content is None else self._content
