@@ -28,7 +28,7 @@ from shoestring.core.receipt import TimeShares
 from shoestring.reporting.html.markup import VOID
 from shoestring.reporting.html.page import page
 from shoestring.reporting.run_reader import read_run_story
-from shoestring.training.curve import TrainingCurve
+from shoestring.training.curve import NoiseScale, TrainingCurve
 
 EVERY = pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
 
@@ -179,6 +179,23 @@ def test_the_page_tells_where_the_time_of_the_training_went(tmp_path: Path) -> N
         "waited 2% for rows to be read, 1% for them to be decoded and 17% for them to be moved to the GPU "
         "(bottleneck: transfer)."
     ) in Page(page(read_run_story(run.store, RUN_ID))).text
+
+
+@pytest.mark.parametrize(
+    ("noise", "measured", "text"),
+    [
+        (NoiseScale(1234.0, 950.4, 1700.0, 64), 64, "is 1.23k rows (950 to 1.7k, from 64 steps)."),
+        (NoiseScale(1234.0, 950.4, None, 64), 64, "is 1.23k rows (at least 950, from 64 steps)."),
+        (None, 12, "12 steps measured the noise of its gradient: too few for its scale."),
+    ],
+)
+def test_the_page_has_the_noise_scale(
+    tmp_path: Path, noise: NoiseScale | None, measured: int, text: str
+) -> None:
+    run = done(tmp_path)
+    curve = TrainingCurve.model_validate_json((tmp_path / "runs" / RUN_ID / "curve.json").read_bytes())
+    run.put("curve.json", curve.model_copy(update={"noise": noise, "measured_steps": measured}))
+    assert text in Page(page(read_run_story(run.store, RUN_ID))).text
 
 
 def test_a_refused_run_shows_the_smallest_budget_and_the_command_for_it(tmp_path: Path) -> None:

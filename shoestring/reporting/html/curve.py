@@ -32,7 +32,7 @@ def curve_section(story: RunStory) -> Html | None:
     legend = tag("p", _swatch("train", "train"), _swatch("validation", "validation"), class_="legend")
     paid = "" if curve.run_id == story.run_id else f" Run {curve.run_id} trained this model and paid for it."
     return text(
-        tag("p", f"{plot.description}{paid}{_time_text(curve)}", class_="prose"),
+        tag("p", f"{plot.description}{paid}{_time_text(curve)}{noise_text(curve)}", class_="prose"),
         tag("figure", caption, legend, *charts),
     )
 
@@ -49,6 +49,20 @@ def _time_text(curve: TrainingCurve) -> str:
     return (
         f" It computed for {shares.compute:.0%} of its time, and {waited} (bottleneck: {shares.bottleneck})."
     )
+
+
+def noise_text(curve: TrainingCurve) -> str:
+    """Return the noise scale of the gradient; nothing if no step measured it."""
+    noise, measured = curve.noise, number_text.quantity(curve.measured_steps, "step")
+    if not curve.measured_steps:
+        return ""
+    if noise is None:
+        return f" {measured} measured the noise of its gradient: too few for its scale."
+    low, rows = (number_text.short_count(round(each)) for each in (noise.low, noise.rows))
+    interval = (
+        f"at least {low}" if noise.high is None else f"{low} to {number_text.short_count(round(noise.high))}"
+    )
+    return f" The noise scale of its gradient is {rows} rows ({interval}, from {measured})."
 
 
 def _swatch(class_: str, name: str) -> Html:

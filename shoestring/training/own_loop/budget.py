@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Self, SupportsFloat
+from typing import TYPE_CHECKING, Any, Self, SupportsFloat
 
 from shoestring.core.errors import DataError, UsageError
 from shoestring.spending.budget_file import BUDGET_VARIABLE, CHECKPOINTS_VARIABLE, PROGRESS_VARIABLE
@@ -23,6 +23,9 @@ from shoestring.training.own_loop.sources import (
     TimeBudget,
     named_seconds,
 )
+
+if TYPE_CHECKING:
+    from shoestring.training.curve import NoiseScale
 
 
 class Budget:
@@ -101,6 +104,13 @@ class Budget:
         # A loop that has asked ends now, and writes its results.
         self.loop.expect_termination(reason)
         return bool(reason)
+
+    @property
+    def noise_scale(self) -> NoiseScale | None:
+        """The noise scale of the gradient in rows, with its interval of 95%; None: too few steps so far, or a
+        loop whose gradient is not measured. A batch as large as this learns half from each row of what it
+        learns from one in a small batch."""
+        return None if self.loop.noise is None else self.loop.noise.scale
 
     @property
     def checkpoint(self) -> Path | None:

@@ -25,7 +25,7 @@ from shoestring.training.own_loop.loading.loader_workers import separate_workers
 from shoestring.training.own_loop.loop_state import LoopState
 from shoestring.training.own_loop.pacer import NextStep, Pacer
 from shoestring.training.own_loop.rates.rate_hook import RateHook
-from shoestring.training.own_loop.trained import Trained, load_all, profiled_training
+from shoestring.training.own_loop.trained import Trained, load_all, measure_noise, profiled_training
 
 Batch = TypeVar("Batch")
 # A script that counts its own epochs goes through the rest of them without a batch. One that counts steps, in
@@ -103,6 +103,7 @@ class LoopSession:
         loop.save = self._save_last
         self._pacer = Pacer(loop, resume.ranks, hooks, self._saved_loader is not None)
         self._profiled = None if resume.ranks.rank else profiled_training(trained.models, trained.optimizers)
+        measure_noise(loop, trained.optimizers[0])
         self._pass: LoaderPass | None = None
 
     def batches(self, loader: Any) -> Iterator[Any]:

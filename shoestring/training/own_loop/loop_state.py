@@ -47,19 +47,19 @@ class LoopPosition:
 class LoopState:
     """The state that `Budget` and `budgeted` share. `world_size`: the ranks that train together.
 
-    `share`: that of the training that is done at the newest step. `began_share`: the share of the budget
-    that was gone at the first batch of all, for which the schedule has no use; None: there was none yet.
+    `share`: that of the training that is done at the newest step. `began_share`: the share of the budget that
+    was gone at the first batch of all, for which the schedule has no use; None: there was none yet.
     `skips_finished_pass`: the checkpoint is that of the end of a pass, and the script is in the next one.
-    `stop_reason` is set when the batches have ended for good. `save` writes a checkpoint, once there is
-    one to write. `agree` returns the first rank's answer on all ranks. `resume` and `session` hold what
-    needs PyTorch: the state of an earlier attempt, and model and optimizer. `kept`: what else has a state
-    in the checkpoints. `parts`: the trainings of one budget, which are its phases and this one.
-    `checkpoint_ending`: that of the names of the checkpoints of the framework in use; None: not known.
-    `resumes_from`: the checkpoint that the script has asked for. `end_rate`: the rate of the last step; None:
-    no optimizer is known yet. `has_epochs`: the script's epochs are those of `Budget.epochs`. `late_passes`:
-    those that began after the training had ended. `skip` leaves seconds out of the measured steps.
-    `pass_began_s`, `batch_began_s`, `pass_ended_s`: when the pass and its newest batch began, and when the
-    pass ended; None: no pass has, or none is running.
+    `stop_reason` is set when the batches have ended for good. `save` writes a checkpoint, once there is one
+    to write. `agree` returns the first rank's answer on all ranks. `resume`, `session` and `noise` hold what
+    needs PyTorch: the state of an earlier attempt, model and optimizer, and the noise of the gradient.
+    `kept`: what else has a state in the checkpoints. `parts`: the trainings of one budget, which are its
+    phases and this one. `checkpoint_ending`: that of the names of the checkpoints of the framework in use;
+    None: not known. `resumes_from`: the checkpoint that the script has asked for. `end_rate`: the rate of the
+    last step; None: no optimizer is known yet. `has_epochs`: the script's epochs are those of
+    `Budget.epochs`. `late_passes`: those that began after the training had ended. `skip` leaves seconds out
+    of the measured steps. `pass_began_s`, `batch_began_s`, `pass_ended_s`: when the pass and its newest batch
+    began, and when the pass ended; None: no pass has, or none is running.
     """
 
     source: BudgetSource
@@ -81,6 +81,7 @@ class LoopState:
     save: Callable[[], None] | None = None
     resume: Any = None
     session: Any = None
+    noise: Any = None
     kept: list[Any] = field(default_factory=list)
     parts: list[LoopState] = field(default_factory=list)
     end_rate: EndRate | None = None

@@ -13,6 +13,8 @@ from torch.optim import Optimizer
 from shoestring.core.errors import UsageError
 from shoestring.core.text import join_names
 from shoestring.spending.budget_file import PROFILE_VARIABLE
+from shoestring.training.frameworks.torch_.gradients.step_pairs import StepPairs
+from shoestring.training.own_loop.loop_state import LoopState
 from shoestring.training.own_loop.rates.rate_hook import RateHook
 from shoestring.training.own_loop.rates.schedulers import (
     all_schedulers,
@@ -130,6 +132,12 @@ def profiled_training(models: Sequence[nn.Module], optimizers: Sequence[Optimize
         lambda: TorchTools(models, optimizers),
         lambda: thread_settings(torch.get_num_threads, torch.set_num_threads, cores),
     )
+
+
+def measure_noise(loop: LoopState, optimizer: Optimizer) -> None:
+    """Measure the noise of a training's gradient, on the first rank."""
+    if not loop.rank:
+        loop.noise = StepPairs(optimizer, lambda: loop.position.samples * loop.world_size)
 
 
 def listed(one_or_several: Any) -> list[Any]:

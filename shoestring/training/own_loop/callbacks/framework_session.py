@@ -14,7 +14,7 @@ from shoestring.training.own_loop.checkpoints.saved_state import ranks_of, resto
 from shoestring.training.own_loop.loading.loader_workers import separate_workers
 from shoestring.training.own_loop.pacer import NextStep, Pacer
 from shoestring.training.own_loop.rates.rate_hook import RateHook
-from shoestring.training.own_loop.trained import check_optimizers, profiled_training
+from shoestring.training.own_loop.trained import check_optimizers, measure_noise, profiled_training
 from shoestring.training.profiling.profiled_loop import ProfiledLoop
 
 
@@ -58,6 +58,7 @@ class FrameworkSession:
             restore_loop(loop, saved)
         self.pacer = Pacer(loop, ranks, hooks, bool(saved))
         self.pacer.begin_pass(None)
+        measure_noise(loop, hooks[0].optimizer)
         if not ranks.rank:
             self._profiled = profiled_training([model], [hook.optimizer for hook in hooks])
         self._marked_s = loop.monotonic_s()
