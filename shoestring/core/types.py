@@ -123,9 +123,8 @@ class Need(Record):
     gpu_memory_gb: float = Field(0.0, ge=0)
     gpu_host_us_per_row: float = Field(0.0, ge=0, exclude_if=lambda us: not us)  # to load and start a row
     gpu_setup_s: float = Field(0.0, ge=0, exclude_if=lambda seconds: not seconds)  # further set-up there
-    max_gpus: int = Field(
-        1, ge=1, description="GPUs that it can use at once; further GPUs are paid for and idle"
-    )
+    step_us: float = Field(0.0, ge=0, exclude_if=lambda us: not us)  # of a training's step, whatever its rows
+    max_gpus: int = Field(1, ge=1, description="GPUs that it uses at once; others are paid for and idle")
     step_rows: int = Field(1, ge=1, description="rows that each GPU processes between two synchronisations")
     sync_bytes: float = Field(0.0, ge=0, description="bytes per synchronisation, usually the gradients")
     checkpoint_s: float = Field(

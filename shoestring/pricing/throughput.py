@@ -23,6 +23,7 @@ K      = the number of GPUs of the pool, at most the number that the stage can u
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -114,6 +115,16 @@ def row_seconds(need: Need, pools: PoolArrays) -> Floats:
         host_s = need.gpu_host_us_per_row / 1e6 / pools.core_speed
     gpu_s = np.maximum(host_s / pools.nodes, _gpu_row_seconds(need, pools))
     return np.where(on_gpu, gpu_s, on_cores)
+
+
+def half_rows(need: Need, pool: Pool) -> int:
+    """Return the rows of a training's step that takes twice its fixed time on a pool, as a power of two; 0:
+    it has no such steps. The speed of a core has no part in it, and neither has a price."""
+    if not need.step_us:
+        return 0
+    pools = PoolArrays.from_pools([pool])
+    row_s = float((_gpu_row_seconds if uses_gpu(need, pool) else row_seconds)(need, pools)[0])
+    return 1 << max(0, round(math.log2(need.step_us / 1e6 / pool.core_speed / row_s)))
 
 
 def _gpu_row_seconds(need: Need, pools: PoolArrays) -> Floats:

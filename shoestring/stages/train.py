@@ -22,6 +22,7 @@ from shoestring.training.contracts import TrainingProgress
 from shoestring.training.model_record import ModelRecord
 
 if TYPE_CHECKING:
+    from shoestring.training.families.data_shape import DataShape
     from shoestring.training.task import TrainingTask
 
 # Set-up is the supervisor's start, the import of torch, the last validation, and the exit.
@@ -111,6 +112,7 @@ def store_records(store: Store, model: ModelRecord) -> dict[str, str]:
 
 def make_task(work: Work, manifest: Manifest) -> TrainingTask:
     """Return what training needs of the work. The test split is not opened."""
+    from shoestring.training.families.data_shape import encoded_shape
     from shoestring.training.task import TrainingTask
 
     encoding = require_encoding(manifest).model_copy(update={"loss": work.recipe.loss})
@@ -135,11 +137,24 @@ def make_task(work: Work, manifest: Manifest) -> TrainingTask:
         should_stop=work.should_stop,
         adaptation_limits=work.policy.adaptation_limits,
         guardrails=work.policy.guardrails,
+        half_rows=half_rows_by_family(work, encoded_shape(encoding, len(train))),
         planned_samples=work.planned_samples,
         sudden_ends_per_hour=work.sudden_ends_per_hour,
         attempt=work.attempt,
         selection=selection,
     )
+
+
+def half_rows_by_family(work: Work, shape: DataShape) -> dict[str, int]:
+    """Return the rows of a step that takes twice its fixed time on the pool, by the family that trains."""
+    from shoestring.pricing.throughput import half_rows
+    from shoestring.training.families.registry import family_of
+
+    settings, pool = work.recipe.train, work.pool
+    if pool is None:
+        return {}
+    trained = settings.members_for(shape.rows) or (settings,)
+    return {each.family: half_rows(family_of(each).train_need(NEED, shape), pool) for each in trained}
 
 
 def selected_rows(work: Work, train: SampleReader) -> tuple[SampleReader, str]:

@@ -12,7 +12,7 @@ from shoestring.config.policy import Policy
 from shoestring.core.interfaces import Clock, RemoteSources, Store
 from shoestring.core.receipt import AdaptationChange, SpendForecast, TimeShares
 from shoestring.core.record import Count, Record
-from shoestring.core.types import STANDARD_CLASS, Format
+from shoestring.core.types import STANDARD_CLASS, Format, Pool
 from shoestring.data.job import Command
 from shoestring.data.recipe import Recipe
 from shoestring.data.sources.remote.no_remote import NO_REMOTE_SOURCES
@@ -93,6 +93,7 @@ class Work(AttemptTools):
         format: the format to write a data set in; None: the stage writes none.
         settings: the pipeline's settings of an author's own stage; the built-in stages follow the recipe.
         storage_class: the storage class to write a data set to.
+        pool: the pool that it was placed on; None: unknown.
         planned_samples: the samples that an elastic stage is expected to process; None: unknown.
         sudden_ends_per_hour: how often its pod is expected to end without notice.
         remote: reads the recipe's sources that have a URL.
@@ -107,6 +108,7 @@ class Work(AttemptTools):
     policy: Policy = DEFAULT_POLICY
     settings: Mapping[str, JsonValue] = field(default_factory=dict)
     storage_class: str = STANDARD_CLASS
+    pool: Pool | None = None
     planned_samples: int | None = None
     sudden_ends_per_hour: float = 0.0
     remote: RemoteSources = NO_REMOTE_SOURCES

@@ -32,6 +32,20 @@ MIN_STEPS_PER_EPOCH, MIN_BATCH_ROWS = 32, 16
 not name another number, but no smaller than this."""
 
 
+class BatchRange(NamedTuple):
+    """The rows that a batch may have.
+
+    `half_rows`: those of a step that takes twice its fixed time. `noise_share`: the largest batch to grow to,
+    as a multiple of the noise scale. `is_free`: the recipe names no batch, so the first one may be larger.
+    """
+
+    half_rows: int
+    min_rows: int
+    max_rows: int
+    noise_share: float
+    is_free: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class TrainingSetup:
     """The numbers of a training that never change.
@@ -39,7 +53,8 @@ class TrainingSetup:
     `batch_rows`, `patience` and `max_samples` are the recipe's; `prior_loss` is the loss of a constant
     prediction. `by_rounds`: a step is a round over all rows, and is validated. `min_steps`: of an epoch.
     `min_gain`: the share by which a validation has to improve. `measures_noise`: some steps have two batches,
-    whose gradients are compared.
+    whose gradients are compared. `batch_range`: of the batch, which follows that noise; None: it stays the
+    recipe's.
     """
 
     epoch_rows: int
@@ -53,6 +68,7 @@ class TrainingSetup:
     min_steps: int = MIN_STEPS_PER_EPOCH
     min_gain: float = MIN_RELATIVE_GAIN
     measures_noise: bool = False
+    batch_range: BatchRange | None = None
 
     @property
     def validation_every_rows(self) -> int:
@@ -131,13 +147,14 @@ class StepPlan(NamedTuple):
 
     `rate`: the learning rate of a step with one batch, as a multiple of the recipe's peak for its batch.
     `is_shaped_by_budget`: more money or time would give the step a higher rate, or measure it. `is_measured`:
-    it has two batches, whose gradients are compared.
+    it has two batches, whose gradients are compared. `size`: its batch as a multiple of the first one.
     """
 
     rows: int
     rate: float
     is_shaped_by_budget: bool = False
     is_measured: bool = False
+    size: float = 1.0
 
     @property
     def step_rate(self) -> float:

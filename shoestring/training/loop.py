@@ -12,6 +12,7 @@ from shoestring.data.loading.loader import Loader
 from shoestring.pricing.checkpoint_interval import checkpoint_interval_s
 from shoestring.training.changes import GuardrailStop
 from shoestring.training.contracts import Window
+from shoestring.training.control.batch_size import first_changes
 from shoestring.training.control.drift import WINDOW_STEPS
 from shoestring.training.session import OpenWindow, Session
 from shoestring.training.task import TrainedModel
@@ -65,11 +66,12 @@ class Training(Session):
         measured, state, controller = self.measured, self.state, self.state.controller
         at, every = measured.position(), controller.setup.validation_every_rows
         window = self.open_window(at)
+        if not at.samples:
+            window.changes += map(self.adaptation, first_changes(controller.setup, controller.batch_rows))
         min_steps = min(WINDOW_STEPS, max(1, measured.steps.steps))
         began_s = now_s = measured.now_s()
         ends_s = began_s + max(WINDOW_S, WINDOW_SHARE * measured.training_s())
-        losses = None
-        steps = 0
+        losses, steps = None, 0
         self.learner.mark()
         while True:
             plan = controller.plan(at)
@@ -78,12 +80,12 @@ class Training(Session):
             at, steps = at.after(done.samples), steps + 1
             now_s = measured.step_end_s(began_s, now_s, steps, 1 + plan.is_measured)
             state.samples = at.samples
-            if done.changes:
-                window.changes += map(self.adaptation, done.changes)
+            window.changes += map(self.adaptation, done.changes)
             state.is_shaped_by_budget = state.is_shaped_by_budget or plan.is_shaped_by_budget
             if self.should_stop() or not measured.guard.may_step(now_s) or controller.is_finished(at):
                 break
-            if at.samples % every == 0 or (steps >= min_steps and now_s >= ends_s):
+            # The batch may follow each measurement, wherever windows end.
+            if at.samples % every == 0 or plan.is_measured or (steps >= min_steps and now_s >= ends_s):
                 break
         # Reading the losses waits for the steps that a device still computes.
         loss = None if losses is None else float(losses) / steps
@@ -92,7 +94,6 @@ class Training(Session):
         if loss is not None and math.isfinite(loss):
             window.train_loss = self.learner.metric(loss)
             window.readings = self.learner.readings()
-            state.controller = state.controller.after_readings(window.readings)
         elif loss is not None:
             self._go_back(window, loss)
         self.trained(loader.cursor)
@@ -112,12 +113,13 @@ class Training(Session):
             window.changes.append(self.adaptation(change))
 
     def _forecast(self, window: OpenWindow) -> None:
-        """Compare the forecast with the budget, and apply the resulting change, if any."""
+        """Compare the forecast with the budget, and the batch with the noise, and apply the changes."""
         at, signals, before = self.measured.position(), self.measured.signals(), self.state.controller
         window.ended = Reading.of(at, signals)
-        self.state.controller, change = before.after_window(window.steps, at, signals)
+        now, change = before.after_window(window.steps, at, signals)
+        self.state.controller, moved = now.after_readings(window.readings, at)
         self.forecast = self.state.controller.forecast(at, signals) or self.forecast
-        self.apply_changes(window, before, () if change is None else (change,))
+        self.apply_changes(window, before, tuple(each for each in (change, moved) if each is not None))
 
     def _validate_if_due(self, window: OpenWindow) -> GuardrailStop | None:
         """Validate the averaged weights, and follow the controller's instructions. A validation close to the

@@ -8,6 +8,7 @@ from typing import get_args
 from shoestring.core.receipt import DeviceLever
 from shoestring.training.changes import PlanChange
 from shoestring.training.contracts import RunPosition, Window
+from shoestring.training.control.batch_size import first_changes
 from shoestring.training.control.controller import Controller
 from shoestring.training.control.memory import recall
 from shoestring.training.curve import StepReadings
@@ -64,10 +65,11 @@ def _steps(controller: Controller, at: RunPosition, steps: int) -> tuple[RunPosi
 def _decided(controller: Controller, record: WindowRecord) -> tuple[Controller, tuple[PlanChange, ...]]:
     """Return the controller after the decisions that follow a window, and its changes."""
     window, ended, again = Window(record.rows, record.seconds, record.steps), record.ended, _again(record)
-    controller = controller.after_readings(StepReadings(halves=record.halves))
     now, taken_back = _taken_back(controller, record)
     now, change = now.after_window(window, ended.position(record.samples), ended.signals)
-    changes = taken_back if change is None else (*taken_back, change)
+    now, moved = now.after_readings(StepReadings(halves=record.halves), ended.position(record.samples))
+    first = () if record.samples > record.rows else first_changes(controller.setup, controller.batch_rows)
+    changes = (*first, *taken_back, *(each for each in (change, moved) if each is not None))
     now = again(now, changes)
     if record.validated is None:
         return now, changes

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -16,7 +16,14 @@ from shoestring.data.families import FamilySettings, LearnerSettings
 from shoestring.data.loading.samples import SampleReader
 from shoestring.data.loading.shuffle import SampleCursor
 from shoestring.spending.meter import Meter, MeterShare
-from shoestring.training.contracts import MIN_RELATIVE_GAIN, Learner, TrainingProgress, TrainingSetup
+from shoestring.training.contracts import (
+    MIN_BATCH_ROWS,
+    MIN_RELATIVE_GAIN,
+    BatchRange,
+    Learner,
+    TrainingProgress,
+    TrainingSetup,
+)
 from shoestring.training.control.controller import Controller
 from shoestring.training.control.guardrails import prior_loss
 from shoestring.training.control.schedule import min_relative_gain
@@ -30,6 +37,7 @@ NO_GUARDRAILS = Guardrails()
 class TrainingTask:
     """The data, the settings, the limits and the callbacks of one training.
 
+    `half_rows`: by family, the rows of a step that takes twice its fixed time; without them the batch stays.
     `planned_samples` are those that the decision expects its money and time to buy; None: no limit is known.
     `sudden_ends_per_hour`: how often its pod is expected to end without notice.
     `attempt` is the number of the attempt, and `selection` the digest of the rows of `train` if they are not
@@ -51,6 +59,7 @@ class TrainingTask:
     should_stop: Callable[[], bool]
     adaptation_limits: AdaptationLimits
     guardrails: Guardrails = NO_GUARDRAILS
+    half_rows: Mapping[str, int] = field(default_factory=dict)
     planned_samples: int | None = None
     sudden_ends_per_hour: float = 0.0
     attempt: int = 1
@@ -90,6 +99,25 @@ class TrainingTask:
             min_steps=settings.min_steps_per_epoch,
             min_gain=min_gain,
             measures_noise=learner.measures_noise,
+            batch_range=self._batch_range(learner) if learner.measures_noise else None,
+        )
+
+    def _batch_range(self, learner: Learner) -> BatchRange | None:
+        """Return the rows that a batch may have; None: it stays the recipe's."""
+        settings, bounds = self.learner_settings, self.adaptation_limits.batch
+        half_rows = self.half_rows.get(settings.family, 0)
+        if bounds is None or not half_rows:
+            return None
+        rows, usual = len(self.train), type(settings).model_fields["batch_rows"].default
+        most = max(MIN_BATCH_ROWS, rows // settings.min_steps_per_epoch)
+        return BatchRange(
+            half_rows,
+            bounds.min_rows,
+            min(bounds.max_rows or most, most),
+            # A row of a batch B learns 1 / (1 + B / phi) of what it does in a small one. A training has to be
+            # longer by that, within the recipe's epochs.
+            noise_share=max(0.0, settings.max_epochs / settings.expected_epochs - 1),
+            is_free=learner.batch_rows == usual,
         )
 
     def _prior_loss(self) -> float:

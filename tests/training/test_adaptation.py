@@ -17,6 +17,7 @@ from training_bench import TrainingBench, class_prior_loss
 from shoestring.config.adaptation import AdaptationLimits
 from shoestring.core.receipt import AdaptationChange
 from shoestring.spending.meter import Meter
+from shoestring.training.control.drift import DRIFT_BAND
 from shoestring.training.families.table_net.settings import TableNetSettings
 from shoestring.training.task import TrainedModel
 
@@ -85,7 +86,8 @@ def test_a_slower_machine_and_a_higher_price_end_annealed_within_the_budget(
     changes = check_recalibrated(bench, trained)
     assert trained.state.samples < 0.7 * 16 * STEPS
     assert bench.forecasts[-1].planned_samples == pytest.approx(trained.state.samples, rel=0.2)
-    assert bench.forecasts[-1].limit_usd >= bench.forecasts[-1].low_usd
+    # A plan that is within the drift band of what is left stays.
+    assert bench.forecasts[-1].low_usd <= bench.forecasts[-1].limit_usd * (1 + Decimal(str(DRIFT_BAND)))
     assert [change.lever for change in changes].count("length") <= 3
 
 

@@ -27,6 +27,7 @@ from shoestring.training.control.noise import (
     NOT_MEASURED,
     GradientNoise,
     quotient,
+    student_quantile,
 )
 from shoestring.training.curve import Halves, NoiseScale, StepReadings
 
@@ -118,7 +119,7 @@ def test_a_measurement_that_is_not_finite_changes_nothing(bad: float) -> None:
 @pytest.mark.parametrize("signal", [-1.0, 0.0])
 def test_a_scale_that_would_be_negative_or_infinite_is_none(signal: float) -> None:
     assert noise_of([Halves(0, 64, signal, 1.0)] * 30).scale is None
-    assert quotient(1.0, signal, 0.1, 0.1, 0.0) is None
+    assert quotient(1.0, signal, 0.1, 0.1, 0.0, 2.0) is None
 
 
 @given(
@@ -132,11 +133,24 @@ def test_an_interval_holds_its_quotient(
     y: float, x: float, y_share: float, x_share: float, correlation: float
 ) -> None:
     y_var, x_var = (y_share * y) ** 2, (x_share * x) ** 2
-    found = quotient(y, x, y_var, x_var, correlation * math.sqrt(y_var * x_var))
+    found = quotient(y, x, y_var, x_var, correlation * math.sqrt(y_var * x_var), 2.0)
     if found is not None:
         value, low, high = found
         assert value == y / x and 0 <= low <= value
         assert high is None or value <= high * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("freedom", "end"), [(3, 3.182), (4, 2.776), (6, 2.447), (10, 2.228), (30, 2.042), (1e6, 1.96)]
+)
+def test_the_end_of_students_interval(freedom: float, end: float) -> None:
+    assert student_quantile(freedom) == pytest.approx(end, rel=0.01)
+
+
+def test_few_measurements_have_a_wide_interval() -> None:
+    found = drawn(500.0, 512, 60, 3)
+    few, many = scale_of(noise_of(found[:LEAST_MEASUREMENTS])), scale_of(noise_of(found))
+    assert few.high is None or few.high - few.low > 2 * ((many.high or math.inf) - many.low)
 
 
 SETUP = TrainingSetup(
@@ -217,7 +231,8 @@ def test_without_time_for_it_no_step_is_measured_and_the_budget_has_shaped_that(
 
 def test_the_memory_of_a_training_holds_its_noise() -> None:
     controller = Controller.start(SETUP, None, 1000.0)
-    controller = controller.after_readings(StepReadings(0.1, 0, tuple(drawn(100.0, 64, 30, 0))))
+    readings = StepReadings(0.1, 0, tuple(drawn(100.0, 64, 30, 0)))
+    controller, _ = controller.after_readings(readings, RunPosition(64, 0.0, math.inf, 1000.0))
     stored = remember(controller, 1.0).model_dump_json()
     later = recall(Controller.start(SETUP, 64, 1000.0), ControllerMemory.model_validate_json(stored))
     assert later.noise == controller.noise and not later.noise.is_short

@@ -20,7 +20,7 @@ from warm_scripts import start_script
 
 from shoestring.backends.folder_store import FolderStore
 from shoestring.core.errors import DataError, StageStopped
-from shoestring.core.types import StageOutcome
+from shoestring.core.types import Pool, StageOutcome
 from shoestring.data.loading.selection import choose_share, read_selection
 from shoestring.data.run_records import read_record
 from shoestring.data.storage.blobs import load_manifest
@@ -115,6 +115,20 @@ def test_the_test_split_is_never_opened(without_test: tuple[Path, str]) -> None:
     assert outcome.artifact == f"blobs/{model.weights_sha256}"
     assert store.fetch(outcome.artifact).stat().st_size > 0
     assert read_record(store, "runs/one/curve.json", WindowLog).windows[-1].val_loss is not None
+
+
+@pytest.mark.parametrize(
+    ("pool", "half_rows"), [(None, None), (Pool(name="core", cores=1, memory_gb=8, markets={}), 256)]
+)
+def test_the_batch_may_follow_the_noise_on_a_pool_that_is_known(
+    without_test: tuple[Path, str], tmp_path: Path, pool: Pool | None, half_rows: int | None
+) -> None:
+    folder, key = without_test
+    for name in ("blobs", "datasets"):
+        shutil.copytree(folder / name, tmp_path / name)
+    train.run(replace(work(tmp_path, key), pool=pool))
+    found = read_record(FolderStore(tmp_path), "runs/one/curve.json", WindowLog).starts[0].setup.batch_range
+    assert (found and found.half_rows) == half_rows
 
 
 def test_a_share_of_the_rows_is_trained_and_named_and_kept_over_a_resume(

@@ -125,6 +125,7 @@ class TrainingBench:
     validation_s: Callable[[], float] = lambda: 0.0
     put_s: Callable[[], float] = lambda: 0.0
     sudden_ends_per_hour: float = 0.0
+    half_rows: dict[str, int] = field(default_factory=dict)
 
     def report(self, progress: TrainingProgress) -> None:
         self.reports.append(progress)
@@ -161,6 +162,7 @@ class TrainingBench:
             adaptation_limits=self.limits,
             guardrails=self.guardrails,
             sudden_ends_per_hour=self.sudden_ends_per_hour,
+            half_rows=self.half_rows,
         )
 
     def training(self) -> Training:

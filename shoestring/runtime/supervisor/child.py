@@ -27,7 +27,7 @@ from shoestring.core.money import Usd
 from shoestring.core.pod_ref import LAUNCHER_VARIABLE, LocalProcess, PodRef
 from shoestring.core.receipt import AdaptationChange, Cause
 from shoestring.core.record import Record, record_bytes
-from shoestring.core.types import STANDARD_CLASS, Format, StageOutcome
+from shoestring.core.types import STANDARD_CLASS, Format, Pool, StageOutcome
 from shoestring.data.job import Command
 from shoestring.data.run_records import read_run_record
 from shoestring.data.scratch.scratch_files import MAX_REASON_CHARS, write_whole
@@ -64,6 +64,7 @@ class ChildJob(Record):
     command: Command | None = None
     storage_class: str = STANDARD_CLASS
     planned_samples: int | None = None
+    pool: Pool | None = None
     sudden_ends_per_hour: float = 0.0
     may_ask_for_pool: bool = False
     family: str = ""
@@ -186,6 +187,7 @@ def make_work(job: ChildJob, scratch: Path, stop: StopSignal) -> Work | CommandW
         settings=job.origin.settings if job.origin else {},
         storage_class=job.storage_class,
         planned_samples=job.planned_samples,
+        pool=job.pool,
         sudden_ends_per_hour=job.sudden_ends_per_hour,
         remote=world.remote,
     )

@@ -56,6 +56,7 @@ def start_child(
         command=attempt.command,
         storage_class=attempt.choice.storage_class,
         planned_samples=attempt.choice.samples or None,
+        pool=attempt.pool,
         sudden_ends_per_hour=sudden_ends_per_hour(attempt),
         family=family.name if (family := attempt.decision.question.family) else "",
     )

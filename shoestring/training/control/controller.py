@@ -15,6 +15,7 @@ from shoestring.config.guardrails import SkillFloor
 from shoestring.core.receipt import SpendForecast
 from shoestring.training.changes import GuardrailStop, Instructions, PlanChange, Snapshot
 from shoestring.training.contracts import NO_STEPS, RunPosition, Signals, StepPlan, TrainingSetup, Window
+from shoestring.training.control.batch_size import BatchMoves, first_rows
 from shoestring.training.control.drift import WINDOW_STEPS, SpendTracker, TrainingPosition
 from shoestring.training.control.guardrails import (
     DIVERGENCE_RATE_FACTOR,
@@ -25,7 +26,7 @@ from shoestring.training.control.guardrails import (
     skill_score,
     skill_violation,
 )
-from shoestring.training.control.noise import NOT_MEASURED, GradientNoise
+from shoestring.training.control.noise import MEASURED_BEFORE_END, GradientNoise
 from shoestring.training.control.schedule import (
     EarlyStopping,
     LearningRateSchedule,
@@ -36,9 +37,6 @@ from shoestring.training.curve import SchedulePhase, StepReadings
 
 CONTROLLER_VERSION = 2
 """Rises when the same numbers lead to other plans or changes."""
-
-MEASURED_BEFORE_END = 20
-"""Steps of two batches for which there has to be time before one is made: the guard expects those of one."""
 
 
 class Mark(NamedTuple):
@@ -54,9 +52,9 @@ class Controller:
     """The decisions of a training so far, and the next ones.
 
     Each method returns a new controller. `rate_factor` is what rollbacks and divergences left of the learning
-    rate.
-    `rollback_to` is the last validation above the skill floor. `cost_mark` is the previous validation, as
-    long as nothing has changed since. `window` holds the steps since the last forecast.
+    rate. `rollback_to` is the last validation above the skill floor. `cost_mark` is the previous validation,
+    as long as nothing has changed since. `window` holds the steps since the last forecast. `moves`: of the
+    batch by the noise of the gradient, until something else changes it.
     """
 
     setup: TrainingSetup
@@ -65,6 +63,8 @@ class Controller:
     drift: SpendTracker
     batch_rows: int
     rows_per_s: float
+    noise: GradientNoise
+    moves: BatchMoves
     validation_share: float = 1.0
     best_loss: float = math.inf
     rate_factor: float = 1.0
@@ -73,7 +73,6 @@ class Controller:
     rollback_to: Mark | None = None
     cost_mark: Mark | None = None
     window: Window = NO_STEPS
-    noise: GradientNoise = NOT_MEASURED
 
     @classmethod
     def start(cls, setup: TrainingSetup, planned_samples: int | None, rows_per_s: float = 1.0) -> Self:
@@ -84,15 +83,16 @@ class Controller:
         """
         samples = planned_samples or setup.max_samples
         warmup_samples = planned_warmup_samples(setup.epoch_rows, samples)
-        noise = GradientNoise.start(setup.first_batch_rows, setup.max_samples, samples)
+        rows = first_rows(setup, samples)
         return cls(
             setup,
             LearningRateSchedule(end_samples=setup.max_samples, warmup_samples=warmup_samples),
             EarlyStopping(setup.patience, setup.min_gain),
             SpendTracker(setup.adaptation),
-            setup.first_batch_rows,
+            rows,
             rows_per_s,
-            noise=noise,
+            GradientNoise.start(rows, setup.max_samples, samples),
+            BatchMoves(rows),
         )
 
     def plan(self, at: RunPosition) -> StepPlan:
@@ -104,16 +104,17 @@ class Controller:
         # Each half of a measured step is a batch: so batch normalisation does the same to both.
         is_due = self.setup.measures_noise and self.noise.is_due(at.samples, self.batch_rows)
         is_due = is_due and 2 * self.batch_rows <= most
-        has_time = 2 * self.batch_rows * MEASURED_BEFORE_END <= at.left_s * progress.rows_per_s
+        has_time = MEASURED_BEFORE_END * 2 * self.batch_rows <= at.left_s * progress.rows_per_s
         is_measured = is_due and has_time and not self.noise.is_short
         rows = min((1 + is_measured) * self.batch_rows, most)
-        # A short batch is noisier: its rate is lower in proportion. For Adam the rate grows with the square
-        # root of the batch size (arXiv 2205.10287).
-        share = min(1.0, rows / self.batch_rows) * math.sqrt(self.batch_rows / self.setup.first_batch_rows)
         if self.setup.by_rounds:
             return StepPlan(rows, self.rate_factor, is_shaped)
+        # A short batch is noisier: its rate is lower in proportion. For Adam the rate grows with the square
+        # root of the batch size (arXiv 2205.10287); below the recipe's batch its rate is still the best one.
+        size = self.batch_rows / self.setup.first_batch_rows
+        share = min(1.0, rows / self.batch_rows) * math.sqrt(max(1.0, size))
         rate = self.rate_factor * self.schedule.factor(progress) * share
-        return StepPlan(rows, rate, is_shaped or is_due != is_measured, is_measured)
+        return StepPlan(rows, rate, is_shaped or is_due != is_measured, is_measured, size)
 
     def phase(self, at: RunPosition) -> SchedulePhase:
         return self.schedule.phase(self._progress(at))
@@ -198,9 +199,19 @@ class Controller:
             return now, Instructions(tuple(keep))
         return now.start_decay(at), Instructions(tuple(keep), restore="plateau")
 
-    def after_readings(self, readings: StepReadings) -> Controller:
-        """Return the controller after the measurements of some steps."""
-        return replace(self, noise=self.noise.after(readings.halves)) if readings.halves else self
+    def after_readings(self, readings: StepReadings, at: RunPosition) -> tuple[Controller, PlanChange | None]:
+        """Return the controller after the measurements of some steps, and the change of the batch that they
+        call for. While the learning rate decays, none does."""
+        if not readings.halves:
+            return self, None
+        now, limits = replace(self, noise=self.noise.after(readings.halves)), self.setup.batch_range
+        scale, is_own = now.noise.scale, self.batch_rows == self.moves.rows
+        if limits is None or scale is None or not is_own or self.phase(at) == "decay":
+            return now, None
+        moves, change = self.moves.after(scale, limits, is_early=now.noise.is_dense(at.samples))
+        # The pace of a batch predicts nothing of another.
+        drift = now.drift if change is None else replace(now.drift, recent_s_per_row=())
+        return replace(now, moves=moves, drift=drift)._with_change(change), change
 
     def after_divergence(self, began: int, ended: int, loss: float) -> tuple[Controller, PlanChange] | None:
         """Return the controller after a window of steps, between these samples, whose loss is not a finite
@@ -228,6 +239,7 @@ class Controller:
         now = replace(
             self,
             batch_rows=back.batch_rows,
+            moves=BatchMoves(back.batch_rows),
             rollbacks=self.rollbacks + 1,
             rate_factor=self.rate_factor * ROLLBACK_RATE_FACTOR,
             drift=self.drift.without_trial(),

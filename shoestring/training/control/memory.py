@@ -11,6 +11,7 @@ from dataclasses import replace
 from pydantic import Field
 
 from shoestring.core.record import Record
+from shoestring.training.control.batch_size import BatchMoves
 from shoestring.training.control.controller import Controller, Mark
 from shoestring.training.control.noise import GradientNoise
 from shoestring.training.control.schedule import LearningRateSchedule
@@ -32,6 +33,7 @@ class ControllerMemory(Record):
     rollback_to: Mark | None
     rows_per_s: float
     noise: GradientNoise | None = Field(None, description="null: an earlier version has measured none")
+    moves: BatchMoves | None = Field(None, description="null: an earlier version has made none")
 
 
 def remember(controller: Controller, rows_per_s: float) -> ControllerMemory:
@@ -50,6 +52,7 @@ def remember(controller: Controller, rows_per_s: float) -> ControllerMemory:
         rollback_to=controller.rollback_to,
         rows_per_s=rows_per_s,
         noise=controller.noise,
+        moves=controller.moves,
     )
 
 
@@ -73,6 +76,7 @@ def recall(controller: Controller, memory: ControllerMemory) -> Controller:
         rollback_to=memory.rollback_to,
         rows_per_s=memory.rows_per_s,
         noise=memory.noise or controller.noise,
+        moves=memory.moves or BatchMoves(memory.batch_rows),
     )
 
 

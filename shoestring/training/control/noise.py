@@ -23,11 +23,8 @@ AGING = 3
 """A measurement weighs the third power of the share of the training so far that came before it: at half, an
 eighth. The gradient becomes smaller during a training, so old measurements read phi too low."""
 
-LEAST_MEASUREMENTS = 20
+LEAST_MEASUREMENTS = 6
 """With fewer, phi has no interval."""
-
-QUANTILE = 2.09
-"""Student's, for an interval of 95% from that number."""
 
 MEASURED_STEPS = 0.5
 """Steps that a measured one costs, at most. It has twice the batch, so it takes the time of two steps, and
@@ -36,8 +33,11 @@ learns a little less (bench/noise_scale.py)."""
 DENSE_EVERY, LATER_EVERY = 13, 75
 """One step in 13 is measured at first, and later one in 75. At `MEASURED_STEPS` that costs 4% and 0.7%."""
 
-DENSE_STEPS = LEAST_MEASUREMENTS * DENSE_EVERY
-"""The first steps, which are enough for an interval."""
+DENSE_STEPS = 20 * DENSE_EVERY
+"""The first steps: twenty measurements are enough for an interval that tells two batches apart."""
+
+MEASURED_BEFORE_END = 20
+"""Steps of two batches for which there has to be time before one is made: the guard expects those of one."""
 
 LEAST_STEPS = 1_000
 """Measuring these costs 1.5% of them. Shorter trainings measure nothing."""
@@ -74,8 +74,12 @@ class GradientNoise:
     def is_due(self, samples: int, batch_rows: int) -> bool:
         """Return True for a step that begins after these samples if a long training measures it. The first
         ones are not: their preconditioner is that of a few rows."""
-        every = (DENSE_EVERY if samples < self.dense_until else LATER_EVERY) * batch_rows
+        every = (DENSE_EVERY if self.is_dense(samples) else LATER_EVERY) * batch_rows
         return self.dense_until > 0 and samples >= every and samples % every < batch_rows
+
+    def is_dense(self, samples: int) -> bool:
+        """Return True in the first steps, of which more are measured."""
+        return samples < self.dense_until
 
     def after(self, found: Iterable[Halves]) -> Self:
         """Return the noise with more measurements. What is not finite changes nothing."""
@@ -107,29 +111,44 @@ class GradientNoise:
         if self.measurements < LEAST_MEASUREMENTS:
             return None
         signal, noise = self.signal / self.weight, self.noise / self.weight
-        # The variance of a weighted mean, from the weighted variance of what it is of.
+        # The variance of a weighted mean, from the weighted variance of what it is of, and its degrees of
+        # freedom: those of as many equal weights with this sum of squares.
         share = self.squared_weight / self.weight**2
+        freedom = 1 / share - 1
         share /= 1 - share
         signal_var = max(0.0, self.signal_2 / self.weight - signal * signal) * share
         noise_var = max(0.0, self.noise_2 / self.weight - noise * noise) * share
         covariance = (self.both / self.weight - signal * noise) * share
-        found = quotient(noise, signal, noise_var, signal_var, covariance)
+        found = quotient(noise, signal, noise_var, signal_var, covariance, student_quantile(freedom))
         return None if found is None else NoiseScale(*found, self.measurements)
 
 
 NOT_MEASURED = GradientNoise()
 
 
+def student_quantile(freedom: float) -> float:
+    """Return the end of Student's interval of 95%: within 1% from 3 degrees of freedom on (Abramowitz and
+    Stegun 1964, 26.7.5)."""
+    z = 1.959964
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+    )
+    return z + sum(term / freedom**power for power, term in enumerate(terms, 1))
+
+
 def quotient(
-    y: float, x: float, y_var: float, x_var: float, covariance: float
+    y: float, x: float, y_var: float, x_var: float, covariance: float, quantile: float
 ) -> tuple[float, float, float | None] | None:
     """Return y / x of two means above zero, with the interval of Fieller (1954): low end and high end, None:
-    without end. None: it may be anything, or nothing above zero."""
+    without end. None: it may be anything, or nothing above zero. `quantile`: of the distribution of the
+    means, for the interval."""
     if x <= 0 or y < 0:
         return None
-    a = x * x - QUANTILE**2 * x_var
-    b = x * y - QUANTILE**2 * covariance
-    c = y * y - QUANTILE**2 * y_var
+    a = x * x - quantile**2 * x_var
+    b = x * y - quantile**2 * covariance
+    c = y * y - quantile**2 * y_var
     root = b * b - a * c
     if root < 0:
         return None

@@ -61,8 +61,10 @@ def predicting(step: StepSize, batch_rows: int) -> StepSize:
 
 
 def on_gpu(size: StepSize, copies: float) -> dict[str, Any]:
-    """Return the fields of a `Need` for a GPU. `copies`: of each value that are in its memory at once."""
-    host_us = LOAD_US + LOAD_BYTE_US * size.row_bytes + OPERATION_US * size.operations / size.batch_rows
+    """Return the fields of a `Need` for a GPU, and the time of a step that starts its operations. `copies`:
+    of each value that are in its memory at once."""
+    step_us = OPERATION_US * size.operations
+    host_us = LOAD_US + LOAD_BYTE_US * size.row_bytes + step_us / size.batch_rows
     return {
         "gpu": "may",
         "gpu_flop_per_row": float(round(TF32_FACTOR * FLOP_PER_PRODUCT * size.products)),
@@ -70,4 +72,5 @@ def on_gpu(size: StepSize, copies: float) -> dict[str, Any]:
         "gpu_memory_gb": round(CUDA_GB + 4 * copies * size.batch_rows * size.values / 1e9, 3),
         "gpu_host_us_per_row": round(host_us, 3),
         "gpu_setup_s": CUDA_S,
+        "step_us": step_us,
     }

@@ -27,7 +27,7 @@ def evaluated_on_gpu(step: StepSize, layers: int, shape: DataShape) -> dict[str,
     """Return the fields of a `Need` for a GPU in evaluation, with the values of one layer in memory. `step`:
     of training."""
     size = predicting(step, text_rows_at_once(shape.row_tokens, shape.vocabulary))
-    return on_gpu(size, 1 / (FORWARD_SHARE * layers))
+    return {**on_gpu(size, 1 / (FORWARD_SHARE * layers)), "step_us": 0.0}
 
 
 def text_memory_gb(shape: DataShape, rows: int) -> float:

@@ -15,7 +15,7 @@ from shoestring.budget import Budget, budgeted
 from shoestring.training.control.noise import DENSE_EVERY, DENSE_STEPS, LATER_EVERY, LEAST_MEASUREMENTS
 from shoestring.training.frameworks.torch_.gradients.step_pairs import MOST_VALUES, StepPairs
 
-SIZE = 400
+SIZE, FIRST = 400, DENSE_STEPS // DENSE_EVERY
 
 
 class Loop:
@@ -50,12 +50,12 @@ def test_pairs_of_steps_have_the_analytic_scale(make: Any) -> None:
 
 def test_one_in_so_many_steps_is_compared() -> None:
     loop = Loop(1_000.0, 64)
-    loop.steps(DENSE_STEPS)
+    loop.steps(LEAST_MEASUREMENTS * DENSE_EVERY)
     assert loop.pairs.scale is None
-    loop.steps(1)
-    assert loop.pairs.scale is not None and loop.pairs.scale.measurements == LEAST_MEASUREMENTS
+    loop.steps(DENSE_STEPS + 1 - LEAST_MEASUREMENTS * DENSE_EVERY)
+    assert loop.pairs.scale is not None and loop.pairs.scale.measurements == FIRST
     loop.steps(10 * LATER_EVERY)
-    assert loop.pairs.scale.measurements == LEAST_MEASUREMENTS + 10
+    assert loop.pairs.scale.measurements == FIRST + 10
 
 
 def test_batches_of_two_sizes_are_not_compared() -> None:
@@ -66,7 +66,7 @@ def test_batches_of_two_sizes_are_not_compared() -> None:
         loop.steps(LATER_EVERY - 1)
     loop.steps(1)
     scale = loop.pairs.scale
-    assert scale is not None and 40 <= scale.measurements <= 40 + LEAST_MEASUREMENTS
+    assert scale is not None and 40 <= scale.measurements <= 40 + FIRST
 
 
 @pytest.mark.parametrize("kind", ["sparse", "large"])

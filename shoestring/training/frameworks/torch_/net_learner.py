@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     from shoestring.training.task import TrainingTask
 
 EDGE_SAMPLE_ROWS, TEXT_SAMPLE_ROWS = 50_000, 1_000
-# Steps after which a weight counts half in the average: long enough to approximate an annealed model.
+# Steps of the first batch after which a weight counts half in the average: long enough to approximate an
+# annealed model.
 AVERAGE_HALF_LIFE_STEPS = 32
 
 
@@ -123,18 +124,26 @@ class NetLearner:
 
     def advance(self, plan: StepPlan, feed: Feed) -> Progress:
         rows: NetRows = feed.next_batch(plan.rows).samples
-        loss = self.step(rows, self.kind.settings.learning_rate * plan.step_rate, plan.is_measured)
+        rate = self.kind.settings.learning_rate * plan.step_rate
+        loss = self.step(rows, rate, plan.is_measured, plan.size)
         changes, self._changes = (*self._changes, *self.precision.taken_changes()), []
         return Progress(len(rows), loss, changes)
 
     def readings(self) -> StepReadings:
         return StepReadings(*self._norm_limit.read(), tuple(each.read() for each in self._compared))
 
-    def step(self, rows: NetRows, learning_rate: float, is_measured: bool = False) -> Tensor:
+    def step(
+        self, rows: NetRows, learning_rate: float, is_measured: bool = False, size: float = 1.0
+    ) -> Tensor:
         """Take one step on a batch and return its loss, float64, for which nothing has waited yet; of a
-        gradient that is not finite NaN. `is_measured`: its halves are compared, where it has any."""
+        gradient that is not finite NaN. `is_measured`: its halves are compared, where it has any. `size`: the
+        batch as a multiple of the first one."""
+        # A row takes as much off the weights, and counts as much in their average, whatever its batch: the
+        # rate has grown with the square root of the size.
+        decay = self.kind.settings.weight_decay * size / math.sqrt(max(1.0, size))
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
+        self.optimizer.param_groups[0]["weight_decay"] = decay
         self.precision.begin_step(len(rows))
         has_halves = is_measured and len(rows) % 2 == 0 and self.steps > 0
         loss = self._gradients(rows, has_halves)
@@ -144,7 +153,7 @@ class NetLearner:
         self.optimizer.step()
         self.steps += 1
         self.seen += len(rows)
-        self._update_average()
+        self._update_average(size)
         return torch.where(norm.isfinite(), loss, math.nan).double()
 
     def _gradients(self, rows: NetRows, has_halves: bool) -> Tensor:
@@ -198,9 +207,9 @@ class NetLearner:
             norm.end_step()
         return losses[0] if parts == 1 else torch.stack(losses).sum()
 
-    def _update_average(self) -> None:
+    def _update_average(self, size: float) -> None:
         """Add the weights to the average. At first it is the plain mean."""
-        keep = min(0.5 ** (1 / AVERAGE_HALF_LIFE_STEPS), self.steps / (self.steps + 1))
+        keep = min(0.5 ** (size / AVERAGE_HALF_LIFE_STEPS), self.steps / (self.steps + 1))
         add = get_ema_multi_avg_fn(keep)  # type: ignore[no-untyped-call]
         add(self._averages, self._weights, self.steps)
 

@@ -44,7 +44,7 @@ class AdamScale(NamedTuple):
 
 
 def adam_scale(optimizer: Optimizer, weights: Sequence[Tensor], steps: float) -> AdamScale | None:
-    """Return the scale after so many steps; None: the optimizer has no mean of squares."""
+    """Return the scale after a number of steps; None: the optimizer has no mean of squares."""
     group = optimizer.param_groups[0]
     squares = [optimizer.state.get(each, {}).get("exp_avg_sq") for each in weights]
     if "betas" not in group or any(each is None for each in squares):
